@@ -58,7 +58,7 @@ def _listener(host: str, port: int) -> socket.socket | None:
         return None  # the store reports it
     addresses = [str(one[4][0]) for one in found]
     if host not in (_LOCAL, *addresses) and all(map(_is_loopback, addresses)):
-        _warn(f"{host} is {addresses[0]} here, which other hosts do not reach")
+        warn_of_all_addresses(f"{host} is {addresses[0]} here, which other hosts do not reach")
         return None
     if host not in (_LOCAL, *addresses):  # /etc/hosts may have the own name at 127.0.0.1, too
         found = [one for one in found if not _is_loopback(str(one[4][0]))]
@@ -74,7 +74,7 @@ def _listener(host: str, port: int) -> socket.socket | None:
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 return None  # perhaps torch has a store there; or the store reports it
-    _warn(f"{host} is no address of this host")
+    warn_of_all_addresses(f"{host} is no address of this host")
     return None
 
 
@@ -82,7 +82,8 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address).is_loopback
 
 
-def _warn(why: str) -> None:
+def warn_of_all_addresses(why: str) -> None:
+    """Warns that a store listens at all addresses, because of `why`."""
     warnings.warn(
         f"ringdist: the store listens at all addresses of this host, because {why}. Give an "
         "address of the network of the job",

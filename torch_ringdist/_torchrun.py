@@ -96,7 +96,7 @@ def _open(host: str, port: int, params: api.RendezvousParameters) -> Any:
 def _is_here(host: str) -> bool:
     try:
         return is_here(host)
-    except (OSError, UnicodeError):  # no such name yet; a client repeats the look-up
+    except OSError:  # no such name yet; a client repeats the look-up
         return host == socket.gethostname()
 
 

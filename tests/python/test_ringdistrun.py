@@ -140,10 +140,18 @@ def test_a_folder_that_another_host_lacks_ends_the_job(monkeypatch: pytest.Monke
         assert b"/no/such/folder" in shell.stderr.read()
 
 
-def test_its_reader_may_leave():
-    script = "for i in range(100000): print('a line of some length, and many of them', i)"
+LINES = "for i in range(100000): print('a line of some length, and many of them', i)"
+HOSTS = ",".join(f"host-{number}" for number in range(1000))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [f'-np 2 {sys.executable} -c "{LINES}"', f"-H {HOSTS} --dry-run x"],
+    ids=["ranks", "dry run"],
+)
+def test_its_reader_may_leave(arguments: str):
     done = subprocess.run(
-        ["bash", "-c", f'{" ".join(RUN)} -np 2 {sys.executable} -c "{script}" | head -1'],
+        ["bash", "-c", f"{' '.join(RUN)} {arguments} | head -1"],
         capture_output=True,
         text=True,
         timeout=100,
@@ -172,6 +180,29 @@ def test_hosts_that_cannot_be_reached():
     assert "/no/such/rsh" in done.stderr
     done = run("-np", "2", "-H", "nowhere.invalid:2", "--rsh", "false", "true")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_a_text_that_is_no_name_is_left_to_the_remote_shell(
+    monkeypatch: pytest.MonkeyPatch, host: str
+):
+    monkeypatch.setattr("torch_ringdist._launch.signals.that_ask", list)
+    assert main(["-np", "2", "-H", f"{host}:2", "--rsh", "false", "x"]) == 1
+
+
+def test_a_key_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("RINGDIST_KEY_FILE", "/nowhere/at/all")
+    assert main(["--min-np", "1", "x"]) == 1
+    said = "ringdistrun: RINGDIST_KEY_FILE names /nowhere/at/all, which cannot be read"
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_an_address_of_no_host(capsys: pytest.CaptureFixture[str]):
+    with pytest.warns(UserWarning, match=r"all addresses .* a\.\.b is no address of this host"):
+        assert main(["--min-np", "1", "-H", "b", "--address", "a..b", "x"]) == 1
+    assert capsys.readouterr().err.startswith("ringdistrun: encoding with 'idna' codec failed")
 
 
 # Starts them by the lines of --dry-run, as Slurm does. No other process ends the ranks.
@@ -203,13 +234,44 @@ def test_one_that_fails_ends_those_of_other_launchers(tmp_path: Path):
 
 def test_dry_run_says_what_each_host_runs(capsys: pytest.CaptureFixture[str]):
     line = ["-np", "3", "-H", "a:2,b:4", "--network-interfaces", "eth1", "--dry-run"]
+    line += ["--network-interface", "eth2"]
     assert main([*line, "python", "x y.py", "-np", "9"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert " RINGDIST_SOCKET_IFNAME=eth1 " in first and " RINGDIST_SOCKET_IFNAME=eth1 " in second
+    for line in (first, second):
+        assert " RINGDIST_SOCKET_IFNAME=eth1,eth2 " in line
     assert first.startswith("a: cd ") and second.startswith("b: cd ")
     common = "--rdzv=a:29500 --no-python -- python 'x y.py' -np 9"
     assert first.endswith(f"--nproc-per-node=2 --world-size=3 --first-rank=0 {common}")
     assert second.endswith(f"--nproc-per-node=1 --world-size=3 --first-rank=2 {common}")
+
+
+@pytest.mark.parametrize(
+    ("option", "variable"),
+    [
+        ("--start-timeout", "START_TIMEOUT"),
+        ("--fusion-threshold-mb", "FUSION_THRESHOLD"),
+        ("--cache-capacity", "CACHE_CAPACITY"),
+        ("--stall-check-warning-time-seconds", "STALL_CHECK_TIME_SECONDS"),
+        ("--stall-check-shutdown-time-seconds", "STALL_SHUTDOWN_TIME_SECONDS"),
+    ],
+)
+def test_zero_is_a_value(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    variable: str,
+):
+    monkeypatch.setenv(f"HOROVOD_{variable}", "7")
+    assert main([option, "0", "--dry-run", "x"]) == 0
+    assert f" HOROVOD_{variable}=0 " in capsys.readouterr().out
+
+
+def test_options_of_horovod_without_effect():
+    names = ["--disable-cache", "--no-hierarchical-allreduce", "--no-hierarchical-allgather"]
+    names += ["--no-autotune", "--no-timeline-mark-cycles", "--stall-check"]
+    names += ["--mpi-threads-disable", "--no-mpi-threads-disable", "--log-without-timestamp"]
+    names += ["--log-hide-timestamp"]
+    assert parse_arguments([*names, "python", "x.py"]).command == ["python", "x.py"]
 
 
 def test_hosts(tmp_path: Path):
@@ -245,6 +307,16 @@ def test_hosts(tmp_path: Path):
         (["-np", "2", "-H", "localhost:1,b:1", "x"], "others do not reach localhost"),
         (["--cycle-time-ms", "5", "x"], "there is no cycle"),
         (["--mpi", "-np", "2", "x"], "there is no MPI here"),
+        (["-cb"], "python -m torch_ringdist info"),
+        (["--num-nccl-streams", "2", "x"], "NCCL_MAX_NCHANNELS"),
+        (["--thread-affinity", "0", "x"], "taskset or numactl"),
+        (["--binding-args=-x", "x"], "taskset or numactl"),
+        (["--gloo-timeout-seconds", "9", "x"], "--stall-check-shutdown-time-seconds is the limit"),
+        (["--prefix-output-with-timestamp", "x"], "the program ts adds it"),
+        (["-prefix-timestamp", "x"], "the program ts adds it"),
+        (["--port", "70000", "x"], "--port: must be a number from 0 to 65535, got '70000'"),
+        (["--rsh", 'ssh "a', "x"], "--rsh: must be a command, got 'ssh \"a'"),
+        (["--rsh", "", "x"], "--rsh: must be a command, got ''"),
         (["--min-np", "0", "x"], "--min-np must be at least 1, got 0"),
         (["--max-np", "2", "-np", "2", "x"], "--max-np goes with --min-np"),
         (["--reset-limit", "2", "-np", "2", "x"], "--reset-limit goes with --min-np"),

@@ -12,7 +12,7 @@ from test_monitored_barrier import monitored_barrier
 
 from torch_ringdist._generation import checked_timeout
 from torch_ringdist.elastic._settings import _duration
-from torch_ringdist.horovod._global_state import _timeout
+from torch_ringdist.horovod._global_state import TIMEOUT, _timeout
 
 HUGE = [timedelta(seconds=2**31 - 1), timedelta(days=365_000), timedelta.max]
 NEGATIVE = [timedelta(seconds=-1), timedelta(milliseconds=-2)]
@@ -72,3 +72,6 @@ def test_those_of_python(monkeypatch: pytest.MonkeyPatch):
         assert _duration("rejoin_timeout", timeout) == LONGEST
     monkeypatch.setenv("HOROVOD_START_TIMEOUT", "9" * 30)
     assert _timeout("HOROVOD_START_TIMEOUT") == LONGEST
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "0")
+    assert _timeout("HOROVOD_START_TIMEOUT") == TIMEOUT
+    assert _timeout("HOROVOD_START_TIMEOUT", zero=LONGEST) == LONGEST

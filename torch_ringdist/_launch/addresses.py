@@ -23,6 +23,8 @@ def is_here(host: str) -> bool:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise OSError(f"{host}: {error.strerror}") from None
+    except UnicodeError:  # a label is empty or has more than 63 characters
+        raise OSError(f"{host}: it is no name of a host") from None
     for family, kind, _, _, address in found:
         with contextlib.suppress(OSError), socket.socket(family, kind) as one:
             one.bind(address)

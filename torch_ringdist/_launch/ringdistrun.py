@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
@@ -10,19 +11,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import torch.distributed as dist
 
 from torch_ringdist import _standard_streams
 from torch_ringdist._address import join
-from torch_ringdist._launch import addresses, elastic_arguments, signals
+from torch_ringdist._launch import addresses, elastic_arguments, horovod_arguments, signals
 from torch_ringdist._launch.addresses import USUAL_PORT
 from torch_ringdist._launch.elastic_job import ElasticJob
 from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
 from torch_ringdist._launch.remote_command import HostCommand, RemoteCommand, end_all, is_local
-from torch_ringdist._served_store import serve
+from torch_ringdist._launch.worker import forget_stdout
+from torch_ringdist._served_store import serve, warn_of_all_addresses
 from torch_ringdist.elastic._store import open_store
 
 _DESCRIPTION = """\
@@ -51,37 +52,23 @@ examples:
 _LOCAL = ("localhost", "127.0.0.1")
 _LEAVE = 15.0  # seconds for the launchers of all hosts to end
 
-# Options of Horovod's launcher that are refused, with the reason or the replacement.
-_RESTARTS = "a rank that dies is started again, three times; a host that failed, when it was away"
-_HALVING = "autotune is a search by successive halving, of as many steps as it takes (some 150)"
-_PLANNER = "the planner decides; RINGDIST_ALGORITHM forces an algorithm"
-_REFUSED = {
-    "--mpi": "there is no MPI here",
-    "--mpi-args": "there is no MPI here",
-    "--jsrun": "there is no jsrun here; --dry-run says what is to be run on each host",
-    "--tcp": "RINGDIST_TRANSPORT=ucx does that",
-    "--blacklist-cooldown-range": _RESTARTS,
-    "--cooldown-range": _RESTARTS,
-    "--autotune-warmup-samples": _HALVING,
-    "--autotune-steps-per-sample": _HALVING,
-    "--autotune-bayes-opt-max-samples": _HALVING,
-    "--autotune-gaussian-process-noise": _HALVING,
-    "--cycle-time-ms": "there is no cycle: operations are told of when they are ready",
-    "--disable-cache": "--cache-capacity=1 is as near as it gets",
-    "--hierarchical-allreduce": _PLANNER,
-    "--hierarchical-allgather": _PLANNER,
-    "--log-level": "RINGDIST_LOG_LEVEL is the level",
-    "--config-file": "give the options themselves",
-    "--check-build": "python -m torch_ringdist info says what this build can do",
-}
 # Prefixes of variables that are passed to ranks on other hosts, in addition to those of -x.
 _PASSED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHON", "OMP_", "RINGDIST_", "HOROVOD_")
 
 
-# Fails for an option of _REFUSED.
-class _Refuse(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> NoReturn:
-        parser.error(f"{rest[-1]}: {_REFUSED[str(rest[-1])]}")
+# Parses the value of --rsh into words.
+def _words(text: str) -> list[str]:
+    with contextlib.suppress(ValueError):  # a quotation mark is missing
+        if words := shlex.split(text):
+            return words
+    raise argparse.ArgumentTypeError(f"must be a command, got {text!r}")
+
+
+def _port(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if 0 <= (port := int(text)) <= 65535:
+            return port
+    raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, got {text!r}")
 
 
 # Parses and checks the command line. It exits with a message if it is wrong.
@@ -103,11 +90,17 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     add("-H", "--hosts", metavar="HOST:SLOTS,...", help="default: localhost, as many as ranks")
     add("-hostfile", "--hostfile", type=Path, metavar="FILE", help='lines of "HOST slots=N"')
-    add("--rsh", default="ssh", metavar="COMMAND", help="for hosts but this one; default: ssh")
+    add(
+        "--rsh",
+        type=_words,
+        default="ssh",
+        metavar="COMMAND",
+        help="for hosts but this one; default: ssh",
+    )
     add("-p", "--ssh-port", type=int, metavar="PORT", help="of ssh")
     add("-i", "--ssh-identity-file", metavar="FILE", help="of ssh")
     add("--address", metavar="ADDRESS", help="of the first host, for the others; default: its name")
-    add("--port", type=int, help=f"of the store there; default: {USUAL_PORT}, or a free one here")
+    add("--port", type=_port, help=f"of the store there; default: {USUAL_PORT}, or a free one here")
     add(
         "-x",
         action="append",
@@ -116,37 +109,16 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         help="also for ranks elsewhere",
     )
     add(
-        "--network-interfaces", "--network-interface", metavar="NAME", help="RINGDIST_SOCKET_IFNAME"
+        "--network-interfaces",
+        "--network-interface",
+        action="append",
+        metavar="NAME",
+        help="RINGDIST_SOCKET_IFNAME; several are joined by commas",
     )
     add("--output-filename", type=Path, metavar="FOLDER", help="for what ranks print")
     elastic_arguments.add(parser)
     add("--dry-run", action="store_true", help="print what is to be run on each host")
-    add("--start-timeout", type=int, metavar="S", help="seconds to find each other; default: 1800")
-    add("--fusion-threshold-mb", type=int, metavar="MB", help="of a batch; default: 64")
-    add("--cache-capacity", type=int, metavar="N", help="names that are kept; default: 1024")
-    add(
-        "--timeline-filename", type=Path, metavar="FILE", help="of what all ranks do, for a browser"
-    )
-    add("--timeline-mark-cycles", action="store_true", help="with a mark for each batch")
-    add(
-        "--stall-check-warning-time-seconds",
-        type=int,
-        metavar="S",
-        help="until rank 0 says whom a call waits for; default: 60",
-    )
-    add("--autotune", action="store_true", help="find what travels together best, by step times")
-    add("--autotune-log-file", type=Path, metavar="FILE", help="of it, as CSV")
-    add("--no-stall-check", action="store_true", help="it never does")
-    add(
-        "--stall-check-shutdown-time-seconds",
-        type=int,
-        metavar="S",
-        help="until a call that waits ends with an error; default: 1800",
-    )
-    add("--verbose", "-v", action="store_true", help="print what is run on each host")
-    add("--gloo", action="store_true", help="of Horovod; no MPI is needed in any case")
-    for name, why in _REFUSED.items():
-        add(name, nargs="?", action=_Refuse, help=argparse.SUPPRESS, metavar=why)
+    horovod_arguments.add(parser)
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="python and a script")
     args = parser.parse_args(arguments)
     if args.command[:1] == ["--"]:
@@ -218,24 +190,23 @@ def _environment(args: argparse.Namespace) -> dict[str, str]:
         path = out.get("PYTHONPATH")
         out["PYTHONPATH"] = f"{path}{os.pathsep}{names}" if path else names
     if args.network_interfaces:
-        out["RINGDIST_SOCKET_IFNAME"] = args.network_interfaces
-    if args.start_timeout:
-        out["HOROVOD_START_TIMEOUT"] = str(args.start_timeout)
+        out["RINGDIST_SOCKET_IFNAME"] = ",".join(args.network_interfaces)
     if args.fusion_threshold_mb is not None:
         out["HOROVOD_FUSION_THRESHOLD"] = str(args.fusion_threshold_mb << 20)
     if args.elastic:
         out["HOROVOD_ELASTIC_TIMEOUT"] = str(args.elastic_timeout)
     for name, value in (
+        ("START_TIMEOUT", args.start_timeout),
         ("CACHE_CAPACITY", args.cache_capacity),
         ("TIMELINE", args.timeline_filename and args.timeline_filename.absolute()),
-        ("TIMELINE_MARK_CYCLES", int(args.timeline_mark_cycles)),
-        ("AUTOTUNE", int(args.autotune)),
+        ("TIMELINE_MARK_CYCLES", int(args.timeline_mark_cycles) or None),
+        ("AUTOTUNE", int(args.autotune) or None),
         ("AUTOTUNE_LOG", args.autotune_log_file and args.autotune_log_file.absolute()),
         ("STALL_CHECK_TIME_SECONDS", args.stall_check_warning_time_seconds),
-        ("STALL_CHECK_DISABLE", int(args.no_stall_check)),
+        ("STALL_CHECK_DISABLE", int(args.no_stall_check) or None),
         ("STALL_SHUTDOWN_TIME_SECONDS", args.stall_check_shutdown_time_seconds),
     ):
-        if value:
+        if value is not None:
             out[f"HOROVOD_{name}"] = str(value)
     return out
 
@@ -250,14 +221,22 @@ def script_for(args: argparse.Namespace, share: Share, stdin: bool) -> str:
 
 # Returns the remote shell command.
 def _rsh(args: argparse.Namespace) -> list[str]:
-    out = shlex.split(args.rsh)
-    if args.rsh == "ssh":  # else it would not notice a lost host
+    out = list(args.rsh)
+    if out == ["ssh"]:  # else it would not notice a lost host
         out += ["-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
-    if args.ssh_port:
+    if args.ssh_port is not None:
         out += ["-p", str(args.ssh_port)]
     if args.ssh_identity_file:
         out += ["-i", args.ssh_identity_file]
     return out
+
+
+# Prints what is run on one host.
+def _show(args: argparse.Namespace, share: Share) -> None:
+    try:
+        print(f"{share.host}: {script_for(args, share, stdin=False)}", end="", flush=True)
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        forget_stdout()
 
 
 # Starts the launcher of one host.
@@ -273,14 +252,16 @@ def _start(args: argparse.Namespace, share: Share, label: str = "") -> RemoteCom
 def _run_elastic(args: argparse.Namespace) -> int:
     local = args.shares and all(is_local(share.host) for share in args.shares)
     host = "127.0.0.1" if local else elastic_arguments.store_host(args)
-    # A name that is not of this machine may lead here all the same, as by NAT.
-    held = serve(host if is_local(host) else "0.0.0.0", args.port or 0, wait_for_workers=False)
+    here = is_local(host)
+    if not here:  # it may lead here all the same, as by NAT
+        warn_of_all_addresses(f"{host} is no address of this host")
+    held = serve(host if here else "0.0.0.0", args.port or 0, wait_for_workers=False)
     args.store_port = held.port
     args.store_host = host if addresses.answers(host, held.port) else "127.0.0.1"
 
     def start(share: Share) -> RemoteCommand:
         if args.verbose:
-            print(f"{share.host}: {script_for(args, share, stdin=False)}", end="", flush=True)
+            _show(args, share)
         alone = len(args.shares) == 1
         return _start(args, share, "" if alone else f"{share.host} ")
 
@@ -296,7 +277,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         for share in args.shares:
             hosts.append(_start(args, share))
-    except OSError:
+    except (OSError, ValueError):
         end_all(hosts, _LEAVE)
         raise
     status = 0
@@ -319,12 +300,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
     if args.dry_run or (args.verbose and not args.elastic):
         for share in args.shares:
-            print(f"{share.host}: {script_for(args, share, stdin=False)}", end="", flush=True)
+            _show(args, share)
     if args.dry_run:
         return 0
     try:
         return _run_elastic(args) if args.elastic else _run(args)
-    except (OSError, dist.DistError) as error:
+    # ValueError stands for a variable or a host with a value that is not accepted.
+    except (OSError, ValueError, dist.DistError) as error:
         print(f"ringdistrun: {error}", file=sys.stderr)
         return 1
 

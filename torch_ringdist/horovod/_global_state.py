@@ -55,10 +55,12 @@ def _limits() -> dict[str, Any]:
     return out
 
 
-# Returns the timeout that a variable sets, or 30 minutes.
-def _timeout(variable: str) -> timedelta:
+# Returns the timeout that a variable sets, or 30 minutes. `zero` is the timeout for 0.
+def _timeout(variable: str, zero: timedelta = TIMEOUT) -> timedelta:
     seconds = number_of(os.environ, variable)
-    return timedelta(seconds=min(seconds, LONGEST.total_seconds())) if seconds else TIMEOUT
+    if seconds is None:
+        return TIMEOUT
+    return timedelta(seconds=min(seconds, LONGEST.total_seconds())) if seconds else zero
 
 
 # Warns about HOROVOD_* variables that have no effect.
@@ -185,7 +187,7 @@ class GlobalState:
                 dist.PrefixStore(f"set{name}", self.store),
                 list(members).index(self.me.rank),
                 len(members),
-                _timeout("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
+                _timeout("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", zero=LONGEST),
                 f"horovod:{name}",
                 list(members),
                 options,
