@@ -205,6 +205,50 @@ def test_an_address_of_no_host(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().err.startswith("ringdistrun: encoding with 'idna' codec failed")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([option, "--world-size=1"], f"{option.partition('=')[0]} has no effect with --world-size")
+        for option in (
+            *("--min-ranks=1", "--max-ranks=1", "--start-ranks=1", "--max-restarts=3"),
+            *("--job=a", "--resume", "--first-worker=0"),
+        )
+    ]
+    + [(["--first-rank=0"], "--first-rank goes with --world-size")],
+)
+def test_options_of_the_other_kind_of_job(
+    capsys: pytest.CaptureFixture[str], options: list[str], said: str
+):
+    assert commands.main(["run", *options, "x"]) == 1
+    assert said in capsys.readouterr().err
+
+
+SLOW_TO_END = """
+import os, signal, sys, time
+from pathlib import Path
+there, saved = Path("there"), Path("saved")
+def end(*_):
+    time.sleep(6)  # more than the default
+    saved.touch()
+    sys.exit()
+if os.environ["RANK"] == "1":
+    signal.signal(signal.SIGTERM, end)
+    there.touch()
+    time.sleep(100)
+while not there.exists():
+    time.sleep(0.05)
+sys.exit(3)
+"""
+
+
+def test_ranks_have_the_grace_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("script.py").write_text(SLOW_TO_END)
+    options = ["--world-size=2", "--nproc-per-node=2", "--max-restarts=0", "--grace=60"]
+    assert commands.main(["run", *options, "script.py"]) == 3
+    assert Path("saved").exists()
+
+
 # Starts them by the lines of --dry-run, as Slurm does. No other process ends the ranks.
 def test_one_that_fails_ends_those_of_other_launchers(tmp_path: Path):
     port = free_port()

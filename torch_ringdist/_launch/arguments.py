@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     # the script.
     option = parser.add_argument
     option("--nproc-per-node", type=_count, default=1, metavar="N", help="workers here; default: 1")
-    option("--min-ranks", type=_count, default=1, metavar="N", help="with fewer, training waits")
+    option("--min-ranks", type=_count, metavar="N", help="with fewer, training waits")
     option("--max-ranks", type=_count, metavar="N", help="with so many there, others wait")
     option(
         "--start-ranks",
@@ -55,7 +55,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     option(
         "--max-restarts",
         type=_natural,
-        default=3,
         metavar="N",
         help="how often each worker is started again; default: 3",
     )
@@ -68,13 +67,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     option(
         "--job",
         type=_name,
-        default=os.environ.get("SLURM_JOB_ID", "default"),
         metavar="NAME",
         help='several jobs may share a store; default: that of Slurm, or "default"',
     )
     option(
         "--resume",
         action="store_true",
+        default=None,
         help="go on from what this job has saved in the checkpoint folder of elastic.init()",
     )
     option(
@@ -87,9 +86,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     option(
         "--grace",
         type=_seconds,
-        default=30.0,
         metavar="S",
-        help="seconds that workers have to leave when all are asked to end; default: 30",
+        help="seconds that workers have to leave when all are asked to end; default: 30, or 5 with "
+        "--world-size",
     )
     fixed = parser.add_argument_group(
         "a fixed number of ranks",
@@ -97,13 +96,42 @@ def add(parser: argparse.ArgumentParser) -> None:
         "started again, and the first that fails ends all. ringdistrun makes such lines",
     ).add_argument
     fixed("--world-size", type=_count, metavar="N", help="ranks of the job, on all hosts")
-    fixed("--first-rank", type=_natural, default=0, metavar="N", help="of this host; default: 0")
-    option("--first-worker", type=_natural, default=0, metavar="N", help="its number; default: 0")
+    fixed("--first-rank", type=_natural, metavar="N", help="of this host; default: 0")
+    option("--first-worker", type=_natural, metavar="N", help="its number; default: 0")
     option("--stdin", action="store_true", help="end all when stdin is closed")
     option("-m", "--module", action="store_true", help="SCRIPT is a module, as for python -m")
     option("--no-python", action="store_true", help="SCRIPT is a program, say python itself")
     option("script", metavar="SCRIPT")
     option("arguments", nargs=argparse.REMAINDER, metavar="...", help="of the script")
+
+
+def complete(args: argparse.Namespace) -> None:
+    """Fills in the defaults. --world-size accepts --max-restarts=0, because it restarts no rank.
+
+    Raises:
+        ValueError: an option has no effect with or without --world-size.
+    """
+    fixed = {"first_rank": 0}
+    changing = {
+        "min_ranks": 1,
+        "max_ranks": None,
+        "start_ranks": None,
+        "max_restarts": 3,
+        "job": os.environ.get("SLURM_JOB_ID") or "default",
+        "resume": False,
+        "first_worker": 0,
+    }
+    for name in changing if args.world_size else fixed:
+        value = getattr(args, name)
+        if value is not None and (name, value) != ("max_restarts", 0):
+            option = f"--{name.replace('_', '-')}"
+            if args.world_size:
+                raise ValueError(f"{option} has no effect with --world-size: leave out one of them")
+            raise ValueError(f"{option} goes with --world-size")
+    grace = 5.0 if args.world_size else 30.0
+    for name, default in {**fixed, **changing, "grace": grace}.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
 
 
 def _count(text: str) -> int:

@@ -27,7 +27,7 @@ from torch_ringdist.elastic._store import exchange, open_store, text_of
 
 _POLL = 0.05  # seconds
 _ASK = 0.5  # seconds between two checks for failures on other hosts
-_LEAVE = 5.0  # seconds for ranks to end after a failure, and for launchers to read it
+_LEAVE = 5.0  # seconds for launchers to read a failure, or --grace if that is more
 # Store keys: the number of ranks that have ended, and the first failure as "STATUS TEXT". All
 # launchers that still have ranks exit with that status, because any of them may be the one with the
 # caller's exit status.
@@ -162,9 +162,9 @@ class FixedLauncher:
     def _is_left_alone(self) -> bool:
         return self._args.stdin and addresses.is_left_alone()
 
-    # Sends SIGTERM to all ranks and gives them 5 s to end.
+    # Sends SIGTERM to all ranks and gives them --grace to end.
     def _end_ranks(self) -> None:
-        deadline = time.monotonic() + _LEAVE
+        deadline = time.monotonic() + self._args.grace
         for worker in self._workers:
             worker.end_all_of_it(signal.SIGTERM)
         while any(worker.runs for worker in self._workers) and time.monotonic() < deadline:
@@ -173,9 +173,9 @@ class FixedLauncher:
             time.sleep(_POLL)
 
     def _part(self) -> None:
-        """Keeps the store until the ranks of all hosts have ended; after a failure for at most 5
-        s."""
-        args, until = self._args, time.monotonic() + _LEAVE
+        """Keeps the store until the ranks of all hosts have ended; after a failure for at most
+        _LEAVE or --grace."""
+        args, until = self._args, time.monotonic() + max(_LEAVE, self._args.grace)
         with contextlib.suppress(dist.DistError):
             self._store.add(_ENDED, args.nproc_per_node)
             while self._holds and self._store.count(_ENDED) < args.world_size:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from torch_ringdist._launch import addresses, fixed_launcher, signals
+from torch_ringdist._launch import addresses, arguments, fixed_launcher, signals
 from torch_ringdist._launch.rendezvous_store import RendezvousStore
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist._output_paths import check_writable
@@ -233,6 +233,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: the store or the log folder is not available.
         ValueError: options that exclude each other, or a log folder that cannot be written.
     """
+    arguments.complete(args)
     if args.world_size:
         return fixed_launcher.run(args)
     for name in ("min_ranks", "start_ranks"):
