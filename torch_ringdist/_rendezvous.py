@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -66,10 +67,20 @@ def _watched(original: Callable[..., Iterator[Any]]) -> Any:
 
 
 def store_of_ranks() -> str:
-    """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it."""
+    """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it. Warns
+    if it then uses a store that is not encrypted, although it has a key."""
     address = os.environ.get(STORE_OF_RANKS, "")
     master = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    return address if query(address).get("master") == master else ""
+    if (expected := query(address).get("master")) == master:
+        return address
+    if address and os.environ.get("RINGDIST_KEY_FILE"):
+        warnings.warn(
+            f"ringdist: MASTER_ADDR and MASTER_PORT have been changed from {expected} to {master}, "
+            "so the encrypted store of torchrun's launchers is not used. The store there is not "
+            "encrypted. Leave both variables as torchrun sets them",
+            stacklevel=1,  # one place, so that it is printed once
+        )
+    return ""
 
 
 def query(url: str) -> dict[str, str]:

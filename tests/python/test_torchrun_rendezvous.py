@@ -224,5 +224,9 @@ def test_a_job_that_a_rank_starts_has_its_own_store(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MASTER_ADDR", "host")
     monkeypatch.setenv("MASTER_PORT", "7")
     assert _rendezvous.store_of_ranks() == address
+    monkeypatch.setenv("RINGDIST_KEY_FILE", "")
     monkeypatch.setenv("MASTER_PORT", "8")
     assert _rendezvous.store_of_ranks() == ""
+    monkeypatch.setenv("RINGDIST_KEY_FILE", "job.key")
+    with pytest.warns(UserWarning, match="changed from host:7 to host:8, so the encrypted store"):
+        assert _rendezvous.store_of_ranks() == ""
