@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from torch_ringdist._served_store import serve
 from torch_ringdist._tune_fit import Sample
-from torch_ringdist._tune_rank import Prober, Tell, set_aside
+from torch_ringdist._tune_rank import Prober, Tell, set_aside, transport_between
 from torch_ringdist._units import counted
 
 _LIMIT = timedelta(seconds=120)
@@ -107,7 +107,7 @@ def _process(rank: int, count: int, port: int, seconds: float, to: Connection) -
             if rank == 0:
                 to.send(("progress", what, share))
 
-        found = Prober(range(count), inside=True, limit=_LIMIT).measure(seconds, tell)
+        found = Prober(range(count), transport="shm", limit=_LIMIT).measure(seconds, tell)
         if rank == 0:
             to.send(("found", *found))
         dist.barrier()
@@ -150,6 +150,7 @@ class Between:
     """One rank on each host of a torchrun job. All ranks create it and make the same calls."""
 
     def __init__(self, launch: Launch) -> None:
+        self._transport = transport_between()
         set_aside()
         torch.set_num_threads(1)
         dist.init_process_group(
@@ -168,7 +169,7 @@ class Between:
         """
         found, rounds = [], []
         for number, other in enumerate(self._others):
-            prober = Prober([0, other], inside=False, limit=_IDLE_LIMIT)
+            prober = Prober([0, other], self._transport, limit=_IDLE_LIMIT)
             if self._host not in (0, other):
                 continue
 
@@ -185,7 +186,8 @@ class Between:
             for of_pairs in zip(*found, strict=True)
             for one in of_pairs[:1]
         ]
-        return Found(merged, min(rounds), f"{len(found)} of {self._hosts - 1} pairs of hosts")
+        by = f"{len(found)} of {self._hosts - 1} pairs of hosts, by {self._transport}"
+        return Found(merged, min(rounds), by)
 
     def end(self) -> None:
         """Waits for all hosts, so none leaves while another is measured, then destroys the

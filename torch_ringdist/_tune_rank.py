@@ -30,6 +30,14 @@ _RUN = 16  # consecutive calls that are measured together
 Tell = Callable[[str, float], None]
 
 
+def transport_between() -> str:
+    """Returns the transport that ranks use between hosts by RINGDIST_TRANSPORT and
+    RINGDIST_KEY_FILE; call it before set_aside()."""
+    names = os.environ.get("RINGDIST_TRANSPORT", "").split(",")
+    has_key = bool(os.environ.get("RINGDIST_KEY_FILE"))  # ucx does not encrypt
+    return "tcp" if has_key or ("tcp" in names and "ucx" not in names) else "ucx"
+
+
 def set_aside() -> None:
     """Unsets the variables of SET_ASIDE; call it before the first group is created."""
     for name in SET_ASIDE:
@@ -53,9 +61,8 @@ class Prober:
     measure() with the same arguments.
     """
 
-    def __init__(self, ranks: Sequence[int], inside: bool, limit: timedelta) -> None:
+    def __init__(self, ranks: Sequence[int], transport: str, limit: timedelta) -> None:
         self._limit = limit
-        transport = "shm" if inside else "ucx"
         self._ranks = list(ranks)
         self._pairs = len(ranks) // 2
         self._streams = {

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from support.pool import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,10 +24,10 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.net import hosts as net  # noqa: E402
 from benchmarks.net.launch import torchrun  # noqa: E402
 from torch_ringdist import __main__ as cli  # noqa: E402
-from torch_ringdist import _tune_rank  # noqa: E402
+from torch_ringdist import _tune_hosts, _tune_rank  # noqa: E402
 from torch_ringdist._costs import Costs, Link  # noqa: E402
 from torch_ringdist._tune_fit import SMALL, Kind, Model, Sample, fit, without_calls  # noqa: E402
-from torch_ringdist._tune_hosts import Launch  # noqa: E402
+from torch_ringdist._tune_hosts import Between, Launch  # noqa: E402
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 252 << 10)
 BUILT_IN = Link(200, 40e9, 10e9, 300, 72)
@@ -147,6 +149,33 @@ def test_where_torchrun_put_it(variables: dict[str, str], expected: Launch) -> N
     assert Launch.of(variables) == expected
 
 
+@pytest.mark.parametrize(
+    ("transports", "key", "expected"),
+    [
+        ("", "", "ucx"),
+        ("shm,ucx", "", "ucx"),
+        ("shm,tcp", "", "tcp"),
+        ("tcp,ucx", "", "ucx"),
+        ("", "job.key", "tcp"),
+    ],
+)
+def test_the_transport_between_hosts_is_that_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, transports: str, key: str, expected: str
+) -> None:
+    monkeypatch.setenv("RINGDIST_TRANSPORT", transports)
+    monkeypatch.setenv("RINGDIST_KEY_FILE", key)
+    for name in ("init_process_group", "barrier", "new_group"):
+        monkeypatch.setattr(dist, name, lambda *_, **__: None)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(_tune_hosts, "set_aside", lambda: os.environ.pop("RINGDIST_TRANSPORT"))
+    forced: list[str] = []
+    monkeypatch.setattr(
+        _tune_hosts, "Prober", lambda ranks, transport, limit: forced.append(transport)
+    )
+    Between(Launch(5, 6, True)).measure(1, lambda *_: None)  # host 5 takes part in no pair
+    assert forced == [expected] * 4
+
+
 def tune(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch_ringdist", "tune", *words]
     given = {**os.environ, **(environment or {})}
@@ -192,7 +221,7 @@ def test_on_two_hosts_the_line_between_them_is_measured(tmp_path: Path) -> None:
     # The rate is 200 Mb/s without headers. Some bytes pass the token buckets at once.
     assert costs.between.bytes_per_second == pytest.approx(23.9e6, rel=0.15)
     assert costs.inside.bytes_per_second > 10 * costs.between.bytes_per_second
-    assert costs.made["between"] == "1 of 1 pairs of hosts"
+    assert costs.made["between"].startswith("1 of 1 pairs of hosts, by ")
     assert "Warning" not in (tmp_path / "logs" / "host1.log").read_text()
 
 
