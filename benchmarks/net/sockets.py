@@ -29,7 +29,7 @@ from benchmarks.report import MIB, duration, size_text
 from tests.chaos.job_key import write_key
 
 CIPHER = "aes-256-gcm"
-CIPHER_BYTES = 16384  # of a record of TLS
+CIPHER_BYTES = 16384  # most bytes in a record of TLS
 TCP, UCX, GLOO, TLS = "ringdist@tcp", "ringdist@ucx", "gloo", "tls"
 FIRST_HOSTS = 16
 
@@ -42,7 +42,7 @@ class Case:
     rate: str
     bytes: int
     operations: tuple[str, ...]
-    seconds: float  # of each operation and variant, in a round
+    seconds: float  # time of each operation and variant in a round
 
     @property
     def title(self) -> str:
