@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,8 +23,13 @@ class _Asked:
     def __init__(self) -> None:
         self.was = False
         self.is_member = False
+        self.pid = 0  # process that handles SIGTERM here
 
     def on_signal(self, *_: object) -> None:
+        if os.getpid() != self.pid:  # a forked child has inherited the handler
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+            return
         self.was = True
         if not self.is_member:
             raise SystemExit(STATUS)
@@ -50,6 +56,7 @@ def signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _asked.pid = os.getpid()
     before = signal.signal(signal.SIGTERM, _asked.on_signal)
     try:
         yield
