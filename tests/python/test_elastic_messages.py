@@ -380,6 +380,13 @@ def test_floats_of_numpy_are_floats_elsewhere():
     assert _checksums.of_leaves(mine) == _checksums.of_leaves(others)
 
 
+def test_devices_of_ranks_are_alike():
+    """Each rank has its own GPU."""
+    mine, others = ({"of": [one], "all": {one}} for one in map(torch.device, ("cuda:0", "cuda:1")))
+    assert _checksums.of_leaves(mine) == _checksums.of_leaves(others)
+    assert _checksums.of_leaves(mine) != _checksums.of_leaves({"of": [torch.device("cpu")]})
+
+
 def test_a_state_saved_outside_of_a_job_can_be_sent(tmp_path: Path):
     state = elastic.State(epoch=3)
     folder = state.save(tmp_path)

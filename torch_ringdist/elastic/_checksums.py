@@ -54,5 +54,7 @@ def _text_of(value: Any) -> str:
     if isinstance(value, float):  # also numpy.float64, which is a float on a rank that received it
         return repr(float(value))
     if isinstance(value, (set, frozenset)):
-        return repr(sorted(map(repr, value)))
+        return repr(sorted(map(_text_of, value)))
+    if isinstance(value, torch.device):  # each rank may have its own index
+        return value.type
     return "" if type(value).__repr__ is object.__repr__ else repr(value)
