@@ -334,6 +334,11 @@ def test_without_a_launcher():
         ({"RINGDIST_RDZV": "host"}, {}, "RINGDIST_RDZV must be \"host:port\", got 'host'"),
         ({"RINGDIST_MIN_RANKS": "0"}, {}, "RINGDIST_MIN_RANKS must be a whole number above 0"),
         ({"RINGDIST_MAX_RANKS": "2"}, {"min_ranks": 3}, "min_ranks=3 is more than --max-ranks=2"),
+        (
+            {"RINGDIST_MAX_RANKS": "2", "RINGDIST_START_RANKS": "3"},
+            {},
+            "RINGDIST_START_RANKS=3 is more than RINGDIST_MAX_RANKS=2",
+        ),
         ({}, {"min_ranks": 0}, "min_ranks must be 1 or more, got 0"),
         ({}, {"rejoin_timeout": 0}, "rejoin_timeout must be above 0"),
         ({}, {"rejoin_timeout": float("inf")}, "rejoin_timeout must be at most .* got inf"),

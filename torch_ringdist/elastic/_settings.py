@@ -82,6 +82,11 @@ def read(
         raise ArgumentError(
             f"ringdist: elastic.init: min_ranks={least} is more than --max-ranks={most} allows"
         )
+    start = _variable(environment, START_RANKS, 1)
+    if most and start > most:
+        raise ArgumentError(
+            f"ringdist: elastic.init: {START_RANKS}={start} is more than {MAX_RANKS}={most} allows"
+        )
     resume = environment.get(RESUME) == "1"
     if resume and checkpoint is None:
         raise ArgumentError(
@@ -91,7 +96,7 @@ def read(
         host=host,
         port=port,
         min_ranks=least,
-        start_ranks=max(least, _variable(environment, START_RANKS, 1)),
+        start_ranks=max(least, start),
         max_ranks=most,
         rejoin_timeout=_duration("rejoin_timeout", rejoin_timeout),
         timeout=_duration("timeout", timeout),
