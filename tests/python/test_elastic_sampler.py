@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from torch_ringdist import ArgumentError, elastic
@@ -115,6 +116,27 @@ def test_more_ranks_than_indices():
     batches, weights = _step(samplers)
     assert (batches, weights) == ([[0], [1], [0], [0]], [2, 2, 0, 0])
     assert Counter(len(sampler) for sampler in samplers) == {0: 4}
+
+
+def test_a_step_larger_than_the_data_is_refused():
+    [first, second] = _ranks(2, 5, batch_size=3, drop_last=True)
+    for sampler in (first, second):
+        with pytest.raises(ArgumentError, match="a step takes 6 indices, and the data has 5"):
+            next(iter(sampler))
+    [alone] = _ranks(1, 5, batch_size=3, drop_last=True)
+    assert len(list(alone)) == 1
+
+
+def _iterate_without_a_state() -> None:
+    sampler = elastic.Sampler(range(8), global_batch=4)
+    with pytest.raises(ArgumentError, match=r"the group has 2 ranks, .* not an entry of the State"):
+        list(DataLoader(range(8), batch_sampler=sampler))
+    sampler.begin(dist.get_rank(), 2)
+    assert len(list(sampler)) == 2
+
+
+def test_a_sampler_without_a_state_is_refused(pools):
+    pools(2).run(_iterate_without_a_state)
 
 
 @pytest.mark.parametrize(

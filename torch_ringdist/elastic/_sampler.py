@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import Sampler as TorchSampler
 
 from torch_ringdist._errors import ArgumentError
@@ -94,9 +95,12 @@ class Sampler(TorchSampler[list[int]]):
         """Yields the batches of this rank after the last committed step.
 
         Raises:
-            ArgumentError: at the first index, if this epoch is over and was iterated before.
+            ArgumentError: at the first index, if this epoch is over and was iterated before. Also
+                if the sampler is not an entry of the State of this training, or if no step of this
+                size fits into the data.
         """
         self._follow()
+        self._check_use()
         if len(self) == 0:
             if self._exhausted:
                 raise ArgumentError(
@@ -176,6 +180,20 @@ class Sampler(TorchSampler[list[int]]):
                 f"{self._length}"
             )
         self._epoch, self._seen, self._exhausted = epoch, seen, False
+
+    def _check_use(self) -> None:
+        """Raises ArgumentError if the group has another size, or the epoch has no step at all."""
+        size = dist.get_world_size() if dist.is_initialized() else self._size
+        if size != self._size:
+            raise ArgumentError(
+                f"ringdist: Sampler: the group has {size} ranks, and this sampler shares its steps "
+                f"among {self._size}: it is not an entry of the State of this training"
+            )
+        if self._seen == self._left == 0:
+            raise ArgumentError(
+                f"ringdist: Sampler: a step takes {self._step} indices, and the data has "
+                f"{self._length}, so drop_last=True leaves no step"
+            )
 
     @property
     def _left(self) -> int:
