@@ -18,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import ArgumentError, NotSupportedError, elastic
 from torch_ringdist.elastic import _rank_state
-from torch_ringdist.elastic._residuals import Residuals
 from torch_ringdist.elastic._settings import JOB
 
 
@@ -285,11 +284,44 @@ def test_entries_are_attributes():
             r"best\['x'\] is a collections.defaultdict",
         ),
         ({"of": Counting(Path())}, ArgumentError, r"of\['count'\] is a pathlib"),
+        ({"net": {object()}}, ArgumentError, "net must be a module"),
     ],
 )
 def test_bad_entries(entries: dict[str, Any], error: type[Exception], said: str):
     with pytest.raises(error, match=said):
         elastic.State(**entries)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_an_optimizer_without_its_module_is_refused(copy: bool):
+    net, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    groups = [{"params": net.parameters()}, {"params": [other.bias]}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    with pytest.raises(ArgumentError, match="parameter 0 of group 1 of optimizer is in no module"):
+        elastic.State(copy=copy, net=net, optimizer=optimizer)
+    with pytest.raises(ArgumentError, match="parameter 0 of group 0 of optimizer is in no module"):
+        elastic.State(copy=copy, optimizer=optimizer, value=net.weight.detach())
+    elastic.State(copy=copy, optimizer=optimizer, nets=nn.ModuleList([net, other]))
+    stateful = Counting(other.bias.detach())  # an object that keeps it in its state_dict()
+    elastic.State(copy=copy, net=net, optimizer=optimizer, stateful=stateful)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, 1 - 2j, torch.bfloat16, torch.device("cpu"), [{"a": {torch.int8}}]],
+    ids=str,
+)
+def test_plain_values_are_kept_and_saved(tmp_path: Path, value: Any):
+    state = elastic.State(value=value)
+    state.commit()
+    state.value = None
+    state._put_back()
+    state.save(tmp_path)
+    other = elastic.State(value=0)
+    assert other.load(tmp_path)
+    assert state.value == other.value == value
+    assert type(other.value) is type(value)
+    assert _rank_state.content_of(state) == _rank_state.content_of(other)
 
 
 def test_trusted_members_take_other_values():
@@ -320,80 +352,3 @@ def _refuse_what_others_hold() -> None:
 
 def test_modules_of_a_generation_and_sharded_ones_are_refused(pools):
     pools(1).run(_refuse_what_others_hold)
-
-
-class FakeHandle:
-    """Fake handle of compress()."""
-
-    def __init__(self, owed: dict[str, torch.Tensor] | None = None) -> None:
-        self.owed, self.steps = owed or {}, 0
-
-    def state_dict(self, *, local: bool) -> dict[str, Any]:
-        assert local
-        owed = {name: one.clone() for name, one in self.owed.items()}
-        return {"version": 1, "steps": self.steps, "scale": 1, "world_size": 1, "residuals": owed}
-
-    def _committed(self) -> dict[str, Any]:
-        owed = {name: one + 1 for name, one in self.owed.items()}  # residuals of a step that failed
-        return {**self.state_dict(local=True), "steps": self.steps + 1, "residuals": owed}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.owed, self.steps = dict(state["residuals"]), state["steps"]
-
-
-def _owing(size: int, value: float) -> tuple[Residuals, FakeHandle]:
-    residuals, handle = Residuals(), FakeHandle({"w": torch.full((3,), value)})
-    residuals.begin(size)
-    residuals.add(handle)  # type: ignore[arg-type]
-    handle.owed = {"w": torch.full((3,), value)}
-    handle.steps = 7
-    residuals.take()
-    return residuals, handle
-
-
-def _share(residuals: Residuals) -> float:
-    return residuals.owed()[0]["residuals"]["w"][0].item()
-
-
-@pytest.mark.parametrize(("before", "after"), [(4, 3), (3, 4), (2, 2)])
-def test_the_share_of_the_residual_outlives_a_change_of_size(before: int, after: int):
-    residuals, _ = _owing(before, 8)
-    assert _share(residuals) == pytest.approx(8 / before)
-    residuals.begin(after)
-    handle = FakeHandle()
-    residuals.add(handle)  # type: ignore[arg-type]
-    assert handle.owed["w"][0] == pytest.approx(8 * after / before)
-    assert handle.steps == 7
-    assert _share(residuals) == pytest.approx(8 / before)  # also before a commit
-    residuals.take()
-    assert _share(residuals) == pytest.approx(8 / before)
-
-
-@pytest.mark.parametrize("adopts", [True, False])
-def test_a_step_that_failed_here_counts_where_others_have_committed_it(adopts: bool):
-    residuals, _ = _owing(2, 4)
-    residuals.fail()
-    if adopts:
-        residuals.adopt([{"steps": 8, "scale": 1}])
-    residuals.begin(3)
-    assert _share(residuals) == pytest.approx((5 if adopts else 4) / 2)
-    assert residuals.owed()[0]["steps"] == (8 if adopts else 7)
-
-
-def test_who_leaves_hands_over_once():
-    stays, _ = _owing(2, 4)
-    leaves, _ = _owing(2, 6)
-    for _ in range(2):  # twice, as if the answer was lost
-        stays.receive_all({"one": leaves.hand_over()})
-    assert _share(stays) == pytest.approx(4 / 2 + 6 / 2)
-    third = Residuals()
-    # "two" has received what "one" hands over, once more.
-    third.receive_all({"one": leaves.hand_over(), "two": stays.hand_over()})
-    third.receive_all({"one": leaves.hand_over()})
-    assert _share(third) == pytest.approx(5)
-
-
-def test_newcomers_have_no_residual_and_know_the_step():
-    residuals, _ = _owing(2, 4)
-    [given] = residuals.without_tensors()
-    assert (given["steps"], given["residuals"]) == (7, {})

@@ -22,7 +22,7 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from torch_ringdist.elastic._elastic_loop import run, set_job
+from torch_ringdist.elastic._decorator import run, set_job
 from torch_ringdist.elastic._sampler import Sampler
 from torch_ringdist.elastic._settings import read
 from torch_ringdist.elastic._state import Change, State
@@ -57,7 +57,8 @@ def init(
 
     Raises:
         ArgumentError: the process was not launched by ``python -m torch_ringdist run`` and
-            RINGDIST_RDZV is not set, or a value is not accepted.
+            RINGDIST_RDZV is not set, or a value is not accepted. Also if the process has trained
+            this job already.
         TypeError: an argument of another type.
         torch.distributed.DistError: the store that RINGDIST_RDZV names does not answer.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import uuid
 from collections.abc import Callable
@@ -66,6 +65,7 @@ class ElasticLoop:
                 raise
             finally:
                 self._join_coordinator.end_beats()
+                self._state._end()
                 _leave.set_member(False)
 
     def _is_over(self, function: Callable[[State], Any]) -> bool:
@@ -125,6 +125,11 @@ class ElasticLoop:
         self._rests_since = 0.0
         self._call_back(company)
         self._result = self._train(function)
+        if not dist.is_initialized():
+            raise ArgumentError(
+                "ringdist: elastic.run: the training function has destroyed the default group, "
+                "which elastic.run needs to end: do so after it has returned"
+            )
         self._finished = True
         # No rank leaves before all have come this far, because a lost rank may have had the last
         # step.
@@ -331,69 +336,3 @@ class ElasticLoop:
         """Aborts the group, so the others do not wait for this process if it continues to run."""
         if dist.is_initialized():
             dist.distributed_c10d._abort_process_group()
-
-
-class _Job:
-    """Holds the result of elastic.init()."""
-
-    settings: Settings | None = None
-    entry: JoinCoordinator | None = None
-
-
-_job = _Job()
-
-
-# Stores the job for the next call of a training function. Raises as JoinCoordinator().
-def set_job(settings: Settings) -> None:
-    _job.entry = JoinCoordinator(settings)
-    _job.settings = settings
-
-
-def run(function: Callable[[State], _Result]) -> Callable[[State], _Result]:
-    """Decorator that calls the training function again in each generation of the group.
-
-    Called with a State, the function joins the group of the job, or creates it, and runs
-    `function(state)` once all ranks have the same state. When a rank is lost, joins or leaves, an
-    operation of the group raises torch.distributed.DistError in `function`, which must not catch
-    it. The remaining ranks then agree on the members and return to the latest state that any of
-    them has committed. Then they call `function` again. Objects that it builds on the group, such
-    as DDP and other groups, are built again each time.
-
-    Returns:
-        The result of `function`, once it has returned on all ranks. The default group still exists
-        and does not change any more.
-
-    Raises:
-        ArgumentError: elastic.init() was not called. Also if entries of the State, shapes, the
-            sampler's data or min_ranks differ from those of the others; only this rank raises, and
-            they continue. Also if ranks that have trained the same steps differ, or if a change
-            cannot be undone with State(copy=False).
-        torch.distributed.DistError: the others excluded this process, or too few ranks are left to
-            decide ("no quorum"). It can return as a new process.
-        RuntimeError: fewer than min_ranks for rejoin_timeout. The state was saved. Also if a member
-            sends something else than ranks exchange; the message names it.
-        SystemExit: this process received SIGTERM, has handed over and left. Also if the job had
-            finished before it came.
-    """
-
-    @functools.wraps(function)
-    def entered(state: State) -> _Result:
-        if _job.settings is None or _job.entry is None:
-            raise ArgumentError(
-                "ringdist: elastic.run: call elastic.init() first; it is good for one call of a "
-                "training function, as a job is launched for one"
-            )
-        if not isinstance(state, State):
-            raise TypeError(
-                "ringdist: elastic.run: the training function takes one argument, an "
-                f"elastic.State, got {type(state).__name__}"
-            )
-        if dist.is_initialized():
-            raise ArgumentError(
-                "ringdist: elastic.run: this process has a default group already; elastic.run "
-                "makes it, in place of init_process_group"
-            )
-        entry, _job.entry = _job.entry, None
-        return ElasticLoop(_job.settings, entry, state).run(function)
-
-    return entered

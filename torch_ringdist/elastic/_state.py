@@ -17,7 +17,7 @@ from torch_ringdist.elastic._parts import GuardedPart, Parameters, Part, RandomN
 from torch_ringdist.elastic._residuals import Residuals
 from torch_ringdist.elastic._sampler import Sampler
 from torch_ringdist.elastic._snapshot import Snapshot
-from torch_ringdist.elastic._state_parts import check_value, parts_of
+from torch_ringdist.elastic._state_parts import check_optimizers, check_value, parts_of
 
 _RANDOM = "random numbers"
 
@@ -49,7 +49,8 @@ class State:
 
     Each entry is an attribute. It is a module, an optimizer, an object with state_dict() and
     load_state_dict() such as a scheduler, or a value. Values are numbers, texts and tensors, and
-    may be assigned: ``state.epoch += 1``. The states of random generators and the residuals of
+    may be assigned: ``state.epoch += 1``. If a step is undone, they are replaced by copies, so use
+    them as state.NAME, not by another name. The states of random generators and the residuals of
     compression are always included. All ranks pass the same entries with the same shapes.
 
     Changes outside of a State are not undone when a step is repeated.
@@ -74,7 +75,8 @@ class State:
 
         Raises:
             ArgumentError: an entry of an unsupported kind, a name that State itself uses, or a
-                value, also in a state_dict(), that only trust_members=True sends.
+                value, also in a state_dict(), that only trust_members=True sends. Also if an
+                optimizer has a parameter that is in no entry.
             NotSupportedError: a sharded module (FSDP, DTensor), or a module on a GPU with
                 copy=False.
         """
@@ -92,6 +94,7 @@ class State:
         samplers = [one for one in values.values() if isinstance(one, Sampler)]
         if len(samplers) > 1:
             raise ArgumentError(f"ringdist: State: one Sampler at most, got {len(samplers)}")
+        check_optimizers(values, parts)
         parts[_RANDOM] = RandomNumbers()
         put = super().__setattr__
         put("_values", values)
@@ -103,6 +106,7 @@ class State:
         put("_callbacks", [])
         put("_trusts", trust_members)
         put("_steps", 0)
+        put("_runs", False)  # True while elastic.run may call functions of the user
         put("_training", None)  # id of the training, as in _checkpoint.Saved
         if self._sampler is not None and isinstance(values.get("epoch"), int):
             self._sampler.follow(lambda: values["epoch"])
@@ -227,7 +231,8 @@ class State:
         """Reads a state that save() has written; the number of ranks may differ.
 
         Each process calls it for itself before training. A process that joins a running group gets
-        the group's state afterwards. The log has the name of the loaded folder.
+        the group's state afterwards. The log has the name of the loaded folder. Train and eval mode
+        and requires_grad of modules stay as they are.
 
         Args:
             folder: the folder given to save(), or a result of save(). From the former, the state
@@ -240,7 +245,13 @@ class State:
             ArgumentError: there are states of several trainings that do not continue each other.
                 Also if entries or shapes differ from this State, or the data's length, seed or
                 shuffle from the sampler. Also if the file has pickles, and trust_members is False.
+                Also if the training function runs.
         """
+        if self._runs:
+            raise ArgumentError(
+                "ringdist: State.load: call it before the training function, which would return to "
+                "the loaded state in each generation"
+            )
         return _checkpoint.load(self, folder)
 
     # Functions for elastic.run.
@@ -289,12 +300,17 @@ class State:
 
     # Starts a generation.
     def _begin(self, rank: int, size: int) -> None:
+        super().__setattr__("_runs", True)
         self._look()
         self._residuals.begin(size)
         for snapshot in self._snapshots.values():
             snapshot.begin()
         if self._sampler is not None:
             self._sampler.begin(rank, size)
+
+    # Ends the last generation.
+    def _end(self) -> None:
+        super().__setattr__("_runs", False)
 
     def _identify(self) -> str:
         """Returns the id of this training; the first call creates it."""

@@ -9,11 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils import _pytree as pytree
 
 from torch_ringdist._errors import ArgumentError, NotSupportedError
 from torch_ringdist.elastic._module_index import ModuleIndex
 from torch_ringdist.elastic._optimizer import Optimizer
 from torch_ringdist.elastic._parts import Buffers, Parameters, Part, Stateful, Value
+
+# Types of values without members.
+_PLAIN = (int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, torch.device)
 
 
 def parts_of(name: str, values: dict[str, Any]) -> dict[str, Part]:
@@ -58,10 +62,38 @@ def _check_whole(name: str, module: nn.Module) -> None:
         )
 
 
+def check_optimizers(values: dict[str, Any], parts: dict[str, Part]) -> None:
+    """Raises ArgumentError if an optimizer has a parameter that no part of the State restores."""
+    modules = [part.tensors() for part in parts.values() if isinstance(part, Parameters)]
+    own = {id(one) for tensors in modules for one in tensors}
+    others = [
+        (f"parameter {index} of group {at} of {name}", parameter)
+        for name, optimizer in values.items()
+        if isinstance(optimizer, torch.optim.Optimizer)
+        for at, group in enumerate(optimizer.param_groups)
+        for index, parameter in enumerate(group["params"])
+        if id(parameter) not in own and parameter.numel()
+    ]
+    if not others:
+        return
+    # An object with state_dict() may have parameters, too. A Value is replaced, not restored.
+    leaves = pytree.tree_leaves(
+        [part.read() for part in parts.values() if not isinstance(part, Value)]
+    )
+    tensors = [one for one in leaves if isinstance(one, torch.Tensor)]
+    kept = {one.data_ptr() for one in tensors if one.layout is torch.strided}
+    for place, parameter in others:
+        if parameter.data_ptr() not in kept:
+            raise ArgumentError(
+                f"ringdist: State: {place} is in no module of this State, so it would not be kept: "
+                "add its module"
+            )
+
+
 def check_value(name: str, value: Any) -> None:
     """Raises ArgumentError unless State can hold and restore the value."""
     leaves = value.values() if isinstance(value, Mapping) else value
-    if isinstance(value, (Mapping, list, tuple)):
+    if isinstance(value, (Mapping, list, tuple, set)):
         for leaf in leaves:
             check_value(name, leaf)
     elif isinstance(value, torch.Tensor) and value.requires_grad:
@@ -69,9 +101,9 @@ def check_value(name: str, value: Any) -> None:
             f"ringdist: State: {name} is a tensor that requires gradients, which an optimizer may "
             "hold: make it a parameter of a module"
         )
-    elif not isinstance(value, (int, float, str, bool, bytes, torch.Tensor, type(None))):
+    elif not isinstance(value, _PLAIN):
         raise ArgumentError(
             f"ringdist: State: {name} must be a module, an optimizer, something with state_dict() "
-            "and load_state_dict(), or numbers, texts and tensors in dicts, lists and tuples, got "
-            f"{type(value).__name__}"
+            "and load_state_dict(), or numbers, texts and tensors in dicts, lists, tuples and "
+            f"sets, got {type(value).__name__}"
         )
