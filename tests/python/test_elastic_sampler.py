@@ -41,7 +41,7 @@ def test_sizes_change_in_an_epoch(settings: dict[str, int], drop_last: bool):
         length = drawn.randrange(1, 100)
         samplers = _ranks(drawn.randrange(1, 10), length, drop_last=drop_last, **settings)
         seen: list[int] = []
-        while len(samplers[0]):
+        while samplers[0]._left:
             batches, weights = _step(samplers)
             taken = [
                 at for batch, weight in zip(batches, weights, strict=True) for at in batch if weight
@@ -102,6 +102,40 @@ def test_an_epoch_that_is_over_is_not_begun_again_by_mistake():
     assert len(list(sampler)) == 1
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_length_is_that_of_the_iteration(drop_last: bool):
+    sampler = elastic.Sampler(range(23), global_batch=4, drop_last=drop_last)
+    state = elastic.State(sampler=sampler, epoch=0)
+    loader, steps = DataLoader(range(23), batch_sampler=sampler), 5 if drop_last else 6
+    for first in (0, 2, steps):
+        left = steps - first if first < steps else steps
+        assert len(loader) == left
+        for at, _ in enumerate(loader):
+            assert len(loader) == left
+            state.commit()
+            if at == 1 and first == 0:  # the function is entered again after two steps
+                sampler.begin(0, 1)
+                break
+        else:
+            assert at + 1 == len(loader)  # also after the loop
+            state.epoch += 1
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_steps_that_are_not_committed_are_warned_of(batches: int, recwarn: pytest.WarningsRecorder):
+    sampler = elastic.Sampler(range(16), global_batch=2)
+    state = elastic.State(sampler=sampler, epoch=0)
+    for _ in range(2):
+        for at, _ in enumerate(sampler):
+            if at % 2:  # gradients of two batches
+                state.commit(batches)
+        state.epoch += 1
+    sampler.set_epoch(2)
+    messages = [str(one.message) for one in recwarn]
+    said = "epoch 0 was iterated to its end, but 4 of its steps were not committed"
+    assert [said in one for one in messages] == ([True] if batches == 1 else [])
+
+
 def test_it_follows_the_epoch_of_its_state():
     sampler = elastic.Sampler(range(4), global_batch=4)
     state = elastic.State(sampler=sampler, epoch=0)
@@ -115,7 +149,7 @@ def test_more_ranks_than_indices():
     samplers = _ranks(4, 2, global_batch=8, shuffle=False)
     batches, weights = _step(samplers)
     assert (batches, weights) == ([[0], [1], [0], [0]], [2, 2, 0, 0])
-    assert Counter(len(sampler) for sampler in samplers) == {0: 4}
+    assert Counter(sampler._left for sampler in samplers) == {0: 4}
 
 
 def test_a_step_larger_than_the_data_is_refused():

@@ -3,6 +3,7 @@ change."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
@@ -63,8 +64,10 @@ class Sampler(TorchSampler[list[int]]):
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
         self._seed = _count("seed", seed, 0)
         self._epoch = self._seen = 0
+        self._began_at = 0  # indices in committed steps when the last iteration began
         self._rank, self._size = 0, 1
         self._exhausted = False  # iterated with no steps left, since the last begin()
+        self._has_warned = False
         self._epoch_of_state: Callable[[], int] | None = None
         self._kept: tuple[int, torch.Tensor | None] = (-1, None)  # cached order and its epoch
 
@@ -81,15 +84,27 @@ class Sampler(TorchSampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Selects an epoch, as in DistributedSampler; a new epoch starts with no indices taken. A
-        State with an entry `epoch` calls it automatically."""
+        State with an entry `epoch` calls it automatically.
+
+        It warns once if the previous epoch was iterated to its end, but not committed.
+        """
         epoch = _count("epoch", epoch, 0)
-        if epoch != self._epoch:
-            self._epoch, self._seen, self._exhausted = epoch, 0, False
+        if epoch == self._epoch:
+            return
+        if self._exhausted and self._left and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"ringdist: Sampler: epoch {self._epoch} was iterated to its end, but {self._left} "
+                "of its steps were not committed: commit(batches=...)",
+                stacklevel=2,
+            )
+        self._move(epoch, 0)
 
     def __len__(self) -> int:
-        """Returns the remaining steps of this epoch with the present number of ranks."""
+        """Returns the steps of the last iteration, with the present number of ranks. If this epoch
+        or the generation was not iterated yet, returns the remaining steps."""
         self._follow()
-        return self._left
+        return self._steps_from(self._began_at)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the batches of this rank after the last committed step.
@@ -101,7 +116,8 @@ class Sampler(TorchSampler[list[int]]):
         """
         self._follow()
         self._check_use()
-        if len(self) == 0:
+        self._began_at = self._seen
+        if self._left == 0:
             if self._exhausted:
                 raise ArgumentError(
                     f"ringdist: Sampler: epoch {self._epoch} is over, and nothing says that "
@@ -110,7 +126,7 @@ class Sampler(TorchSampler[list[int]]):
             self._exhausted = True
             return
         order, at = self._order(), self._seen
-        for _ in range(len(self)):
+        for _ in range(self._left):
             yield self._share(order, at)
             at += self._step
         # A further iteration without a new epoch is a mistake.
@@ -118,7 +134,8 @@ class Sampler(TorchSampler[list[int]]):
 
     def indices(self) -> list[int]:
         """Returns the indices of the next step that only this rank takes."""
-        if len(self) == 0:
+        self._follow()
+        if self._left == 0:
             return []
         first, last = self._bounds(self._seen)
         return self._order()[first:last].tolist()
@@ -131,7 +148,8 @@ class Sampler(TorchSampler[list[int]]):
         The rank's mean loss times the weight, averaged over all ranks, is the mean over all indices
         of the step.
         """
-        if len(self) == 0:
+        self._follow()
+        if self._left == 0:
             return 1.0
         first, last = self._bounds(self._seen)
         return (last - first) * self._size / self._taken(self._seen)
@@ -153,7 +171,8 @@ class Sampler(TorchSampler[list[int]]):
 
     def begin(self, rank: int, size: int) -> None:
         """Starts a generation. Existing iterators are invalid afterwards."""
-        self._rank, self._size, self._exhausted = rank, size, False
+        self._rank, self._size = rank, size
+        self._move(self._epoch, self._seen)
 
     # Sets a function that returns the present epoch.
     def follow(self, epoch: Callable[[], int]) -> None:
@@ -179,7 +198,11 @@ class Sampler(TorchSampler[list[int]]):
                 f"ringdist: Sampler: load_state_dict: {seen} indices were taken, of data that has "
                 f"{self._length}"
             )
-        self._epoch, self._seen, self._exhausted = epoch, seen, False
+        self._move(epoch, seen)
+
+    # Sets the position. No iteration has begun there.
+    def _move(self, epoch: int, seen: int) -> None:
+        self._epoch, self._seen, self._began_at, self._exhausted = epoch, seen, seen, False
 
     def _check_use(self) -> None:
         """Raises ArgumentError if the group has another size, or the epoch has no step at all."""
@@ -198,7 +221,11 @@ class Sampler(TorchSampler[list[int]]):
     @property
     def _left(self) -> int:
         """Number of remaining steps."""
-        left = self._length - self._seen
+        return self._steps_from(self._seen)
+
+    # Returns the number of steps from the position `at` to the end of the epoch.
+    def _steps_from(self, at: int) -> int:
+        left = self._length - at
         return left // self._step if self._drop_last else -(-left // self._step)
 
     @property
