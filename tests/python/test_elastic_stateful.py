@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -145,6 +146,23 @@ def test_without_copies_a_step_may_end_before_the_optimizer(undisturbed: dict[st
             training.state._put_back()
         training.commit()
     same(training.content(), undisturbed["StepLR"])
+
+
+def test_an_optimizer_keeps_its_dtypes():
+    """A checkpoint, another rank and a step that is undone restore the state as it was."""
+    net = nn.Linear(2, 2, dtype=torch.bfloat16)
+    optimizer = torch.optim.NAdam(net.parameters())
+    state = elastic.State(net=net, optimizer=optimizer)
+    for _ in range(3):
+        net(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step()
+        state.commit()
+    before = copy.deepcopy(optimizer.state_dict())
+    assert before["state"][0]["mu_product"].dtype == torch.float32
+    net(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    state._put_back()
+    same(optimizer.state_dict(), before)
 
 
 @pytest.mark.parametrize(

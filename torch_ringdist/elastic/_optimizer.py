@@ -38,7 +38,24 @@ class Optimizer(GuardedPart):
         return self._optimizer.state_dict()
 
     def write(self, tree: Tree) -> None:
-        self._optimizer.load_state_dict(copy.deepcopy(tree))  # or it would keep the tensors
+        tree = copy.deepcopy(tree)  # or it would keep the tensors
+        self._optimizer.load_state_dict(tree)
+        if type(self._optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
+            self._restore_dtypes(tree)
+
+    def _restore_dtypes(self, tree: Tree) -> None:
+        """Puts back tensors of the state that torch has converted to the dtype of a parameter."""
+        groups = zip(self._optimizer.param_groups, tree["param_groups"], strict=True)
+        for group, saved_group in groups:
+            pairs = zip(group[_PARAMETERS], saved_group[_PARAMETERS], strict=True)
+            for parameter, index in pairs:
+                state, saved_state = self._optimizer.state.get(parameter), tree["state"].get(index)
+                if not isinstance(state, dict) or not isinstance(saved_state, dict):
+                    continue
+                for name, saved in _tensors_of(saved_state).items():
+                    loaded = state.get(name)
+                    if isinstance(loaded, torch.Tensor) and loaded.dtype != saved.dtype:
+                        state[name] = saved.to(loaded.device)
 
     def describe(self) -> str:
         groups = [len(group[_PARAMETERS]) for group in self._optimizer.param_groups]
