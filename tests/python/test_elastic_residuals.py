@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
+from torch_ringdist import elastic
 from torch_ringdist.elastic._residuals import Residuals
 
 
@@ -85,3 +88,19 @@ def test_newcomers_have_no_residual_and_know_the_step():
     residuals, _ = _owing(2, 4)
     [given] = residuals.without_tensors()
     assert (given["steps"], given["residuals"]) == (7, {})
+
+
+def _save_in_a_plain_group(folder: str) -> None:
+    state, handle = elastic.State(), FakeHandle()
+    state._residuals.add(handle)  # type: ignore[arg-type]
+    handle.owed = {"w": torch.full((3,), 2.0 + 4 * dist.get_rank())}
+    state.commit()
+    where = state.save(folder)
+    loaded = elastic.State()
+    assert loaded.load(where)
+    loaded._residuals.add(handle)  # type: ignore[arg-type]
+    assert handle.owed["w"].tolist() == [4.0] * 3  # the mean, on each rank
+
+
+def test_a_plain_group_saves_the_mean(pools, tmp_path: Path):
+    pools(2).run(_save_in_a_plain_group, str(tmp_path))

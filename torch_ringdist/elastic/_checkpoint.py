@@ -200,7 +200,10 @@ def _terms(state: State) -> dict[str, str]:
 
 
 def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
-    """Returns the sum of the ranks' shares of residuals. The result is valid on rank 0."""
+    """Returns the sum of the ranks' shares of residuals. The result is valid on rank 0.
+
+    Without elastic.run each rank has its whole residuals in place of shares.
+    """
     owed = state._residuals.owed()
     if not together:
         return owed
@@ -214,6 +217,8 @@ def _mean_owed(state: State, together: bool) -> list[dict[str, Any]]:
                 name, torch.zeros(known[name], dtype=torch.float32, device="cpu")
             )
             dist.all_reduce(share)
+            if not state._residuals.has_begun:
+                share /= dist.get_world_size()
     return owed
 
 

@@ -24,12 +24,14 @@ class Residuals:
         self._handles: list[CompressState] = []
         self._if_committed: list[dict[str, Any]] = []
         self._size = 1
+        self.has_begun = False  # a generation, with residuals as shares of the mean
         self._kept: list[dict[str, Any]] = []  # residuals of the last commit
         self._kept_size = 1
         self._taken: set[str] = set()  # ids of ranks that left and handed over their residuals
 
     def begin(self, size: int) -> None:
         """Starts a generation of `size` ranks without compressed models."""
+        self.has_begun = True
         self._handles, self._if_committed, self._size = [], [], size
 
     def add(self, handle: CompressState, instead_of: CompressState | None = None) -> None:
