@@ -201,7 +201,7 @@ def test_a_tree_is_checked_before_it_is_written():
         return decode(encode(whole, "state"))
 
     _transfer.check_content(state, content())
-    tensors, _ = state._given()["net (buffers)"]
+    tensors, *_ = state._given()["net (buffers)"]
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"more": 1}, "other entries"),
         ({"net": {}}, "net has other parameters"),
@@ -212,6 +212,7 @@ def test_a_tree_is_checked_before_it_is_written():
         ({"net (buffers)": ({"weight": torch.ones(1)}, {})}, "'weight', which is another"),
         ({"net (buffers)": ({"a.b": torch.ones(1)}, {})}, "a buffer of another module"),
         ({"net (buffers)": (tensors, {"weight": torch.ones(1)})}, "another extra state"),
+        ({"net (buffers)": (tensors, {}, ("", 1))}, "other modes"),
     ]
     for trees, said in wrong:
         with pytest.raises(ValueError, match=said):

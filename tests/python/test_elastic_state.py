@@ -118,6 +118,35 @@ def test_a_module_may_change_between_steps():
         _commit_and_undo(state)
 
 
+def _modes(net: nn.Module) -> tuple[list[bool], list[bool]]:
+    modules, parameters = net.modules(), net.parameters()
+    return [one.training for one in modules], [one.requires_grad for one in parameters]
+
+
+def _net_with_modes() -> nn.Module:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout(), nn.Linear(2, 2)))
+    net[1].eval()
+    return net.requires_grad_(False)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_modes_are_undone_and_sent(tmp_path: Path, copy: bool):
+    net, other = _net_with_modes(), _net_with_modes().train().requires_grad_(True)
+    net[0].bias.requires_grad_(True)
+    state = elastic.State(copy=copy, net=net)
+    before, unlike = _modes(net), _modes(other)
+    assert before == ([True, True, False, False, False], [False, True, False, False])
+    for change in (lambda: net.train(), lambda: net.eval(), lambda: net.requires_grad_(True)):
+        change()
+        state._put_back()
+        assert _modes(net) == before
+    newcomer = elastic.State(copy=copy, net=other)
+    assert newcomer.load(state.save(tmp_path))
+    assert _modes(other) == unlike  # load() leaves them
+    newcomer._replace(state._given(), 0, None)
+    assert _modes(other) == before
+
+
 def test_a_scripted_module_is_undone():
     net = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     state = elastic.State(net=net)

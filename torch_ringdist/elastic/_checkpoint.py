@@ -24,6 +24,7 @@ from torch_ringdist._errors import ArgumentError
 from torch_ringdist._printable import printable
 from torch_ringdist._tensor_meta import TensorMeta
 from torch_ringdist.elastic import _log, _messages, _rank_state
+from torch_ringdist.elastic._parts import Buffers
 from torch_ringdist.elastic._settings import JOB
 
 if TYPE_CHECKING:
@@ -243,11 +244,15 @@ def _union(everyone: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 # Writes the state to a temporary folder and renames it to `target`.
 def _write(state: State, owed: list[dict[str, Any]], target: Path) -> None:
+    parts = {
+        name: Buffers.without_modes(tree) if isinstance(state._parts[name], Buffers) else tree
+        for name, tree in state._given().items()
+    }
     saved = {
         "version": _VERSION,
         "steps": state.steps,
         "terms": _terms(state),
-        "parts": state._given(),
+        "parts": parts,
         "owed": owed,
     }
     text = _messages.encode(saved, "a checkpoint", state._trusts).decode()

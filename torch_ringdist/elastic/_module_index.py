@@ -14,7 +14,7 @@ class ModuleIndex:
     """Lists the contents of a module. A traversal of all layers may take longer than a small step.
 
     Attributes:
-        parameters, buffers: by name, as of the last look().
+        modules, parameters, buffers: by name, as of the last look().
         has_extra_state: a submodule implements get_extra_state().
     """
 
@@ -23,6 +23,7 @@ class ModuleIndex:
         self._held: list[_Held] = []
         self._tables: list[dict[str, Any]] = []
         self._count = -1  # number of entries in the tables
+        self.modules: list[tuple[str, nn.Module]] = []
         self.parameters: list[tuple[str, nn.Parameter]] = []
         self.buffers: list[tuple[str, torch.Tensor]] = []
         self.has_extra_state = False
@@ -32,7 +33,8 @@ class ModuleIndex:
         """Refreshes the lists if anything was added, removed or replaced."""
         if self._is_unchanged():
             return
-        modules = list(self._module.modules())
+        self.modules = list(self._module.named_modules())
+        modules = [one for _, one in self.modules]
         self._tables = [
             table for one in modules for table in (one._modules, one._parameters, one._buffers)
         ]

@@ -133,7 +133,7 @@ class Parameters(GuardedPart):
 
 
 class Buffers(Part):
-    """Part for the buffers of a module and its extra state.
+    """Part for the buffers of a module, its extra state, and its modes: eval and requires_grad.
 
     DDP copies rank 0's buffers to all ranks before a forward pass, which then changes them on each.
     So they may differ, and change before any collective of a step.
@@ -151,12 +151,37 @@ class Buffers(Part):
     def read(self) -> Tree:
         tensors = {name: one.detach() for name, one in self._module_index.buffers}
         if not self._module_index.has_extra_state:
-            return tensors, {}
+            return tensors, {}, self._modes()
         extra = self._module.state_dict(keep_vars=True)
-        return tensors, {name: extra[name] for name in extra if name.endswith("_extra_state")}
+        extra = {name: extra[name] for name in extra if name.endswith("_extra_state")}
+        return tensors, extra, self._modes()
+
+    def _modes(self) -> tuple[str, str]:
+        """Returns the modules in eval mode, and the parameters without requires_grad: a line for
+        each name. A commit copies a text faster than a list."""
+        modules, parameters = self._module_index.modules, self._module_index.parameters
+        evaluated = (f"{name}\n" for name, one in modules if not getattr(one, "training", True))
+        frozen = (f"{name}\n" for name, one in parameters if not one.requires_grad)
+        return "".join(evaluated), "".join(frozen)
+
+    def _set_modes(self, *modes: str) -> None:
+        evaluated, frozen = (frozenset(names.split("\n")[:-1]) for names in modes)
+        for name, module in self._module_index.modules:
+            if getattr(module, "training", True) == (name in evaluated):
+                module.training = name not in evaluated
+        for name, parameter in self._module_index.parameters:
+            if parameter.requires_grad == (name in frozen):
+                parameter.requires_grad = name not in frozen
+
+    @staticmethod
+    def without_modes(tree: Tree) -> Tree:
+        """Returns a tree for checkpoints. After load() modules have the modes of the script."""
+        return tree[:2]
 
     def write(self, tree: Tree) -> None:
-        tensors, extra = tree
+        tensors, extra, *modes = tree
+        if modes:
+            self._set_modes(*modes[0])
         now = dict(self._module_index.buffers)
         for name in now.keys() | tensors.keys():
             if name in now and name in tensors and now[name].shape == tensors[name].shape:
@@ -170,9 +195,11 @@ class Buffers(Part):
             self._module.load_state_dict(extra, strict=False)
 
     def check(self, name: str, tree: Tree) -> None:
-        if type(tree) is not tuple or len(tree) != 2 or not _are_metas(tree[0]):
+        if type(tree) is not tuple or len(tree) not in (2, 3) or not _are_metas(tree[0]):
             raise ValueError(f"{name} has no tensors by name")
-        tensors, extra = tree
+        tensors, extra, *modes = tree
+        if modes and (type(modes[0]) is not tuple or [*map(type, modes[0])] != [str, str]):
+            raise ValueError(f"{name} has other modes")
         for path in tensors.keys() - dict(self._module_index.buffers).keys():
             owner, _, last = path.rpartition(".")
             try:
