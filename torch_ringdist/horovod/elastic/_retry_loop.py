@@ -65,6 +65,7 @@ def run(
 
     Raises:
         TypeError: the first argument is not a State.
+        ArgumentError: this process has trained already.
         HorovodInternalError: the others excluded this process, or an operation fails repeatedly
             although no rank is lost.
         RuntimeError: fewer than --min-np ranks for --elastic-timeout.
