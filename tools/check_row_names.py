@@ -51,8 +51,9 @@ EXCEPTIONS = {
     ("torch_ringdist/_units.py", "none"): "the word, where a list is empty",
     ("torch_ringdist/_rules.py", "int8"): "what rules give embeddings",
     ("torch_ringdist/fsdp.py", "int8"): "the default of compress()",
-    ("torch_ringdist/_tune_rank.py", "shm"): "whose messages are timed, inside a host",
+    ("torch_ringdist/_tune_hosts.py", "shm"): "whose messages are timed, inside a host",
     ("torch_ringdist/_tune_rank.py", "ucx"): "the same, between hosts",
+    ("torch_ringdist/_tune_rank.py", "tcp"): "the same, with a key or where the variable names it",
     ("torch_ringdist/_tune_rank.py", "one_shot"): "in which one message is waited for",
     ("torch_ringdist/_tune_rank.py", "ring"): "in which two are, on two ranks",
 }
