@@ -177,7 +177,9 @@ def test_how_many_ranks_training_begins_with(
     parser = argparse.ArgumentParser()
     arguments.add(parser)
     line = ["--nproc-per-node=4", f"--log-dir={tmp_path}", *options, "train.py"]
-    environment = launcher.Launcher(parser.parse_args(line))._environment()
+    args = parser.parse_args(line)
+    arguments.complete(args)
+    environment = launcher.Launcher(args)._environment()
     assert environment[START_RANKS] == str(start)
 
 
