@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--mib",
         type=int,
-        default=64,
         metavar="N",
         help="fp32 data to encode, up to a fifth of the available memory (default: 64)",
     )
@@ -59,10 +58,9 @@ def run(args: argparse.Namespace) -> None:
         ValueError: an unknown codec, or an option out of its range.
     """
     most = _available_mib() // 5  # the results of coding take several times the memory of the data
-    if not 1 <= args.mib <= most:
-        raise ValueError(
-            f"--mib: expected 1 to {most}, a fifth of the available memory, got {args.mib}"
-        )
+    mib = max(1, min(64, most)) if args.mib is None else args.mib
+    if args.mib is not None and not 1 <= mib <= most:
+        raise ValueError(f"--mib: expected 1 to {most}, a fifth of the available memory, got {mib}")
     if not 0 < args.seconds <= _MOST_SECONDS:  # also rejects NaN
         raise ValueError(
             f"--seconds: expected more than 0, at most {_MOST_SECONDS}, got {args.seconds}"

@@ -42,6 +42,10 @@ class _OfAnotherUser(DumpError):
     pass
 
 
+class _ForeignSocket(DumpError):
+    pass
+
+
 def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
     """Returns the state of process `pid`, one text per Context; a process usually has one.
 
@@ -57,7 +61,15 @@ def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
     names = find(pid)
     if not names:
         raise DumpError(_why_none(pid))
-    return [_ask_one(pid, name, timeout) for name in names]
+    states, foreign = [], None
+    for name in names:
+        try:
+            states.append(_ask_one(pid, name, timeout))
+        except _ForeignSocket as error:
+            foreign = error
+    if foreign and not states:
+        raise foreign
+    return states
 
 
 def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
@@ -118,27 +130,33 @@ def _why_none(pid: int) -> str:
     return f"{text}. It gets one when it calls init_process_group with the backend ringdist."
 
 
-# Checks the user of the process at the other end of the socket. With `only_ours` it raises
-# _OfAnotherUser for a process of another user. It raises DumpError if the user is not that of
-# process `pid`, because any user can listen at any name. A process of another pid namespace may
-# have no entry in /proc, and then it is not checked.
-def _check_user(pid: int, peer: socket.socket, only_ours: bool) -> None:
+# Checks the process at the other end of the socket. With `only_ours` it raises _OfAnotherUser for a
+# process of another user. Else it raises _ForeignSocket unless it is process `pid`, here or in a
+# pid namespace further in, because any process can listen at any name.
+def _check_peer(pid: int, peer: socket.socket, only_ours: bool) -> None:
     given = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    uid = _CREDENTIALS.unpack(given)[1]
+    listener, uid, _ = _CREDENTIALS.unpack(given)
     if only_ours:
         if uid != os.getuid():
             raise _OfAnotherUser
-        return
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        if uid != (owner := _user_of(pid)):
-            raise DumpError(
-                f"process {pid} is not asked, because uid {uid} listens at its socket, but its uid "
-                f"is {owner}; 'kill -USR1 {pid}' lets it write its state to its standard error"
-            )
+    elif listener != pid and pid not in _inner_pids(listener):
+        raise _ForeignSocket(
+            f"process {pid} is not asked, because another one listens at a name of its sockets, "
+            f"pid {listener} of uid {uid}; 'kill -USR1 {pid}' lets it write its state to its "
+            "standard error"
+        )
+
+
+# Returns the ids that a process has in the pid namespaces from this one inwards.
+def _inner_pids(pid: int) -> list[int]:
+    with contextlib.suppress(OSError, IndexError):
+        status = Path(f"/proc/{pid}/status").read_bytes()
+        return [int(one) for one in status.split(b"\nNSpid:")[1].split(b"\n")[0].split()]
+    return []
 
 
 # Returns the state of one Context, read from the socket `name` within `timeout` seconds. See
-# _check_user() for `pid` and `only_ours`. It raises DumpError if it cannot connect, or if no answer
+# _check_peer() for `pid` and `only_ours`. It raises DumpError if it cannot connect, or if no answer
 # or an unknown one comes.
 def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> str:
     deadline = time.monotonic() + timeout
@@ -146,7 +164,7 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
         try:
             peer.settimeout(timeout)
             peer.connect("\0" + name)
-            _check_user(pid, peer, only_ours)
+            _check_peer(pid, peer, only_ours)
             if not os.environ.get("RINGDIST_KEY_FILE"):
                 return _ask_without_key(pid, peer, deadline)
             try:

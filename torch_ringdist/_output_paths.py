@@ -34,11 +34,14 @@ def check_writable(path: Path, argument: str) -> None:
 def replacing(path: Path) -> Iterator[IO[str]]:
     """Yields a new text file in the same folder, which replaces `path` at the end of the block.
 
-    The new file has the same suffix. After an exception it is removed, and `path` is unchanged.
+    The new file has the same suffix, and the mode of a file that it replaces. After an exception it
+    is removed, and `path` is unchanged. A link stays, and the file to which it leads is replaced.
 
     Raises:
         OSError: the file cannot be written.
     """
+    path = path.resolve()
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644  # others may read it
     with tempfile.NamedTemporaryFile(
         "w",
         dir=path.parent,
@@ -50,7 +53,7 @@ def replacing(path: Path) -> Iterator[IO[str]]:
         try:
             yield out
             out.flush()
-            os.fchmod(out.fileno(), 0o644)  # others may read it
+            os.fchmod(out.fileno(), mode)
             os.replace(out.name, path)
         except BaseException:
             os.unlink(out.name)

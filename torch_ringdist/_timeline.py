@@ -223,6 +223,6 @@ def run(args: argparse.Namespace) -> None:
     # resolve() gives a name to "." and "/".
     out = args.out or (Path(f"{path.resolve()}.json") if path.is_dir() else path)
     parts = parts_of(path)
-    check_writable(out, "--out")
+    check_writable(out, "--out" if args.out else "the result (--out names another file)")
     ranks = merge(parts, out, bar=True)
     print(f"{out}: {counted(ranks, 'rank')}; open it in ui.perfetto.dev, or chrome://tracing")

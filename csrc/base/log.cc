@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,11 +36,13 @@ void log(LogLevel level, std::string_view text) {
   // A reader of stderr that does not read must not block a lane, so the rest of its line is
   // dropped. A pipe that is ready has room for PIPE_BUF bytes. If the write fails, there is no
   // other place for the line.
+  struct stat about{};
+  const bool is_pipe = fstat(STDERR_FILENO, &about) == 0 && S_ISFIFO(about.st_mode);
+  const size_t most = is_pipe ? size_t{PIPE_BUF} : line.size();
   for (std::string_view rest = line; !rest.empty();) {
     pollfd out{STDERR_FILENO, POLLOUT, 0};
     if (poll(&out, 1, 0) == 0) return;
-    const ssize_t written =
-        write(STDERR_FILENO, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
+    const ssize_t written = write(STDERR_FILENO, rest.data(), std::min(rest.size(), most));
     if (written <= 0) return;
     rest.remove_prefix(static_cast<size_t>(written));
   }

@@ -132,7 +132,7 @@ def test_steps_that_are_not_committed_are_warned_of(batches: int, recwarn: pytes
         state.epoch += 1
     sampler.set_epoch(2)
     messages = [str(one.message) for one in recwarn]
-    said = "epoch 0 was iterated to its end, but 4 of its steps were not committed"
+    said = "all batches of epoch 0 were handed out, but 4 of its steps were not committed"
     assert [said in one for one in messages] == ([True] if batches == 1 else [])
 
 
@@ -143,6 +143,15 @@ def test_it_follows_the_epoch_of_its_state():
     state.commit()
     state.epoch += 1
     assert (len(list(sampler)), sampler.epoch, sampler.seen) == (1, 1, 0)
+
+
+def test_without_an_iteration_the_length_is_what_is_left():
+    [sampler] = _ranks(1, 5, global_batch=2, shuffle=False)
+    taken: list[int] = []
+    while len(sampler):
+        taken += sampler.indices()
+        sampler.advance(1)
+    assert taken == [0, 1, 2, 3, 4]
 
 
 def test_more_ranks_than_indices():
@@ -163,7 +172,9 @@ def test_a_step_larger_than_the_data_is_refused():
 
 def _iterate_without_a_state() -> None:
     sampler = elastic.Sampler(range(8), global_batch=4)
-    with pytest.raises(ArgumentError, match=r"the group has 2 ranks, .* not an entry of the State"):
+    with pytest.raises(
+        ArgumentError, match=r"the group has 2 ranks, .* must be an entry of the State"
+    ):
         list(DataLoader(range(8), batch_sampler=sampler))
     sampler.begin(dist.get_rank(), 2)
     assert len(list(sampler)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,8 @@ from test_monitored_barrier import monitored_barrier
 
 from torch_ringdist._generation import checked_timeout
 from torch_ringdist.elastic._settings import _duration
-from torch_ringdist.horovod._global_state import TIMEOUT, _timeout
+from torch_ringdist.horovod._global_state import TIMEOUT, _await_ranks, _timeout
+from torch_ringdist.horovod._launch_info import LaunchInfo
 
 HUGE = [timedelta(seconds=2**31 - 1), timedelta(days=365_000), timedelta.max]
 NEGATIVE = [timedelta(seconds=-1), timedelta(milliseconds=-2)]
@@ -75,3 +77,11 @@ def test_those_of_python(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOROVOD_START_TIMEOUT", "0")
     assert _timeout("HOROVOD_START_TIMEOUT") == TIMEOUT
     assert _timeout("HOROVOD_START_TIMEOUT", zero=LONGEST) == LONGEST
+
+
+def test_horovod_waits_for_a_rank_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "1")
+    began = time.monotonic()
+    with pytest.raises(dist.DistStoreError):
+        _await_ranks(LaunchInfo(0, 2, None, None, "", 0), dist.HashStore())
+    assert time.monotonic() - began < 60, "the limit of the group is half an hour"

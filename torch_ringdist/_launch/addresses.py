@@ -23,8 +23,8 @@ def is_here(host: str) -> bool:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise OSError(f"{host}: {error.strerror}") from None
-    except UnicodeError:  # a label is empty or has more than 63 characters
-        raise OSError(f"{host}: it is no name of a host") from None
+    except UnicodeError:
+        raise _no_name(host) from None
     for family, kind, _, _, address in found:
         with contextlib.suppress(OSError), socket.socket(family, kind) as one:
             one.bind(address)
@@ -32,10 +32,19 @@ def is_here(host: str) -> bool:
     return False
 
 
+# Returns the error for a name with a label that is empty or has more than 63 characters.
+def _no_name(host: str) -> OSError:
+    return OSError(f"{host}: it is no name of a host")
+
+
 def answers(host: str, port: int) -> bool:
-    """Returns True if a server accepts connections there."""
-    with contextlib.suppress(OSError), socket.create_connection((host, port), _PROBE):
-        return True
+    """Returns True if a server accepts connections there. Raises OSError if `host` cannot be a
+    name."""
+    try:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), _PROBE):
+            return True
+    except UnicodeError:
+        raise _no_name(host) from None
     return False
 
 

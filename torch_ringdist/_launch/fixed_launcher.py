@@ -162,12 +162,20 @@ class FixedLauncher:
     def _is_left_alone(self) -> bool:
         return self._args.stdin and addresses.is_left_alone()
 
-    # Sends SIGTERM to all ranks and gives them --grace to end.
+    # Sends SIGTERM to all ranks and gives them --grace to end; another signal ends the wait.
     def _end_ranks(self) -> None:
-        deadline = time.monotonic() + self._args.grace
+        begin = time.monotonic()
         for worker in self._workers:
             worker.end_all_of_it(signal.SIGTERM)
-        while any(worker.runs for worker in self._workers) and time.monotonic() < deadline:
+        asked = len(self._signals)
+        while any(worker.runs for worker in self._workers):
+            waited = time.monotonic() - begin
+            if waited > self._args.grace:
+                return
+            if waited < signals.SAME_REQUEST:
+                asked = len(self._signals)
+            elif len(self._signals) > asked:
+                return
             for worker in self._workers:
                 worker.show()
             time.sleep(_POLL)

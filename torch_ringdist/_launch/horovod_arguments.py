@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import NoReturn
 
+from torch_ringdist import _inspect
+
 # Options of Horovod's launcher that are refused, with the reason or the replacement.
 _RESTARTS = "a rank that dies is started again, three times; a host that failed, when it was away"
 _HALVING = "autotune is a search by successive halving, of as many steps as it takes (some 150)"
@@ -31,7 +33,6 @@ _REFUSED = {
     "--config-file": "give the options themselves",
     "--check-build": _BUILD,
     "-cb": _BUILD,
-    "--version": "python -m torch_ringdist --version prints it",
     "--num-nccl-streams": "NCCL_MAX_NCHANNELS and other variables of NCCL limit what it uses",
     "--thread-affinity": _BINDING,
     "--binding-args": _BINDING,
@@ -91,6 +92,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="until a call that waits ends with an error; 0: never; default: 1800",
     )
     option("--verbose", "-v", action="store_true", help="print what is run on each host")
+    version = f"torch_ringdist {_inspect.version()}"
+    option("--version", action="version", version=version, help="print it")
     option("--gloo", action="store_true", help="of Horovod; no MPI is needed in any case")
     for name in _IGNORED:
         option(name, action="store_true", help=argparse.SUPPRESS)

@@ -23,7 +23,6 @@ from torch_ringdist.elastic._leave import STATUS as LEFT
 
 _POLL = 0.05  # seconds
 _NEXT_TRY = 5.0  # seconds after a start that failed
-_SAME_REQUEST = 1.0  # a second signal within these seconds counts as the first
 
 
 # Starts workers and restarts those that die, and may host the store of the job. One thread.
@@ -105,7 +104,7 @@ class Launcher:
             self._is_asked = True
             name = signal.Signals(number).name
             _log.event("asked_to_end", f"{name}: workers leave after the step they are in")
-        again = any(at - first > _SAME_REQUEST for at, _ in self._signals)
+        again = any(at - first > signals.SAME_REQUEST for at, _ in self._signals)
         for worker in self._workers:
             if again or now - first > self._args.grace:
                 worker.kill()

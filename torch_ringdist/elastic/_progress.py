@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import re
 import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -86,9 +86,18 @@ class Workers:
 
     def count(self) -> int:
         """Returns the number of workers of all launchers."""
-        places = (text_of(self._store, self._key(place)) for place in range(1, _MOST_LAUNCHERS))
-        texts = itertools.takewhile(bool, places)
-        return sum(number_in(text.partition(" ")[2]) for text in texts)
+        return sum(number_in(text.partition(" ")[2]) for text in self._texts())
+
+    def _texts(self) -> Iterator[str]:
+        """Yields the texts of all places up to the first free one."""
+        for place in range(1, _MOST_LAUNCHERS):
+            try:
+                text = self._store.find(self._key(place))
+            except UnicodeDecodeError:  # bytes of something else
+                continue
+            if text is None:
+                return
+            yield text
 
     def _takes(self, place: int) -> bool:
         """Takes the place if it is free. Returns True if it is this launcher's."""

@@ -64,7 +64,7 @@ class Sampler(TorchSampler[list[int]]):
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
         self._seed = _count("seed", seed, 0)
         self._epoch = self._seen = 0
-        self._began_at = 0  # indices in committed steps when the last iteration began
+        self._began_at: int | None = None  # `_seen` when the last iteration began
         self._rank, self._size = 0, 1
         self._exhausted = False  # iterated with no steps left, since the last begin()
         self._has_warned = False
@@ -94,17 +94,17 @@ class Sampler(TorchSampler[list[int]]):
         if self._exhausted and self._left and not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"ringdist: Sampler: epoch {self._epoch} was iterated to its end, but {self._left} "
-                "of its steps were not committed: commit(batches=...)",
-                stacklevel=2,
+                f"ringdist: Sampler: all batches of epoch {self._epoch} were handed out, but "
+                f"{self._left} of its steps were not committed: commit(batches=...)",
+                stacklevel=3,
             )
         self._move(epoch, 0)
 
     def __len__(self) -> int:
-        """Returns the steps of the last iteration, with the present number of ranks. If this epoch
-        or the generation was not iterated yet, returns the remaining steps."""
+        """Returns the steps of the last iteration, with the present number of ranks. If nothing was
+        iterated in this epoch and generation, returns the remaining steps."""
         self._follow()
-        return self._steps_from(self._began_at)
+        return self._left if self._began_at is None else self._steps_from(self._began_at)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the batches of this rank after the last committed step.
@@ -202,7 +202,7 @@ class Sampler(TorchSampler[list[int]]):
 
     # Sets the position. No iteration has begun there.
     def _move(self, epoch: int, seen: int) -> None:
-        self._epoch, self._seen, self._began_at, self._exhausted = epoch, seen, seen, False
+        self._epoch, self._seen, self._began_at, self._exhausted = epoch, seen, None, False
 
     def _check_use(self) -> None:
         """Raises ArgumentError if the group has another size, or the epoch has no step at all."""
@@ -210,12 +210,14 @@ class Sampler(TorchSampler[list[int]]):
         if size != self._size:
             raise ArgumentError(
                 f"ringdist: Sampler: the group has {size} ranks, and this sampler shares its steps "
-                f"among {self._size}: it is not an entry of the State of this training"
+                f"among {self._size}: it must be an entry of the State that elastic.run trains. "
+                "Other groups use torch's DistributedSampler"
             )
         if self._seen == self._left == 0:
             raise ArgumentError(
                 f"ringdist: Sampler: a step takes {self._step} indices, and the data has "
-                f"{self._length}, so drop_last=True leaves no step"
+                f"{self._length}, so drop_last=True leaves no step with {self._size} ranks: start "
+                "fewer (--max-ranks), or give global_batch"
             )
 
     @property

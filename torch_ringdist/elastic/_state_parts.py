@@ -72,7 +72,7 @@ def check_optimizers(values: dict[str, Any], parts: dict[str, Part]) -> None:
         if isinstance(optimizer, torch.optim.Optimizer)
         for at, group in enumerate(optimizer.param_groups)
         for index, parameter in enumerate(group["params"])
-        if id(parameter) not in own and parameter.numel()
+        if id(parameter) not in own and parameter.numel() and parameter.requires_grad
     ]
     if not others:
         return
@@ -81,13 +81,18 @@ def check_optimizers(values: dict[str, Any], parts: dict[str, Part]) -> None:
         [part.read() for part in parts.values() if not isinstance(part, Value)]
     )
     tensors = [one for one in leaves if isinstance(one, torch.Tensor)]
-    kept = {one.data_ptr() for one in tensors if one.layout is torch.strided}
+    kept = {_memory_of(one) for one in tensors}
     for place, parameter in others:
-        if parameter.data_ptr() not in kept:
+        if _memory_of(parameter) not in kept:
             raise ArgumentError(
                 f"ringdist: State: {place} is in no module of this State, so it would not be kept: "
                 "add its module"
             )
+
+
+# Returns the address of the memory that a tensor shares with its views; 0 if it is not strided.
+def _memory_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
 def check_value(name: str, value: Any) -> None:

@@ -156,7 +156,12 @@ class GlobalState:
         self.me = me
         self.store = store
         self.whole = self.make_group(0, list(range(me.size)))
-        self.where = _find_place(me, self.whole)
+        try:
+            _await_ranks(me, store)
+            self.where = _find_place(me, self.whole)
+        except BaseException:
+            self.whole.close()
+            raise
         self.timeline: Path | None = None  # file of the timeline that rank 0 has started
         self.residuals: Residuals | None = None  # residuals of an elastic job
 
@@ -201,6 +206,13 @@ def _host_of_this_process() -> bytes:
         boot = file.read().strip()
     place = f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
     return hashlib.sha256(place.encode()).digest()
+
+
+# Waits until all ranks have come, at most HOROVOD_START_TIMEOUT.
+def _await_ranks(me: LaunchInfo, store: dist.Store) -> None:
+    store.set(f"here/{me.rank}", "")
+    keys = [f"here/{rank}" for rank in range(me.size)]
+    store.wait(keys, _timeout("HOROVOD_START_TIMEOUT"))
 
 
 def _find_place(me: LaunchInfo, group: Group) -> HostTopology:

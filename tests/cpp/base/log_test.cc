@@ -17,7 +17,10 @@ class FullPipe {
  public:
   explicit FullPipe(size_t free_bytes) : stderr_(dup(STDERR_FILENO)) {
     EXPECT_EQ(pipe(ends_.data()), 0);
+    fcntl(ends_[1], F_SETPIPE_SZ,
+          static_cast<int>(16 * kPage));  // a user with many pipes gets smaller ones
     const auto capacity = static_cast<size_t>(fcntl(ends_[1], F_GETPIPE_SZ));
+    EXPECT_GE(capacity, free_bytes);
     const std::string filling(capacity - free_bytes, 'f');
     EXPECT_EQ(write(ends_[1], filling.data(), filling.size()),
               static_cast<ssize_t>(filling.size()));
