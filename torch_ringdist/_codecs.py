@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         show(_COLUMNS.values())
     for i, spec in enumerate(specs):
         bar.show("codecs", i / len(specs), spec)
-        figures.append(native.measure_codec(spec, args.mib << 18, args.seconds))
+        figures.append(native.measure_codec(spec, mib << 18, args.seconds))
         bar.clear()
         if not args.json:
             show(_cell(key, figures[-1]) for key in _COLUMNS)

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import IO, Any
 
 SERVER = "TESTS_FORK_SERVER"  # socket of the fork server to use
@@ -229,7 +229,8 @@ def _interpret(words: list[str]) -> int:
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         elif is_code:
             sys.path[0] = ""
-            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+            sys.modules["__main__"] = main = ModuleType("__main__")  # so classes can be pickled
+            exec(compile(words[1], "<string>", "exec"), main.__dict__)
         else:
             sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
             runpy.run_path(words[0], run_name="__main__")
