@@ -30,6 +30,7 @@ from types import ModuleType, SimpleNamespace
 from typing import IO, Any
 
 SERVER = "TESTS_FORK_SERVER"  # socket of the fork server to use
+_starts = threading.Lock()
 HURRY = "TESTS_HURRY"  # once this file exists, scripts do not sleep between steps
 _PRELOADED = [
     "torch.distributed",
@@ -131,21 +132,22 @@ def run(
 def server() -> str:
     """Returns the socket of the fork server. Starts one if there is none; it ends with its
     parent."""
-    if SERVER not in os.environ:
-        folder = tempfile.TemporaryDirectory()
-        atexit.register(folder.cleanup)
-        address = f"{folder.name}/fork"
-        parent = subprocess.Popen(
-            [sys.executable, __file__, "serve", address],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for its clients only
-        )
-        atexit.register(parent.kill)
-        while not os.path.exists(address) and parent.poll() is None:
-            time.sleep(0.01)
-        os.environ[SERVER] = address
-    return os.environ[SERVER]
+    with _starts:
+        if SERVER not in os.environ:
+            folder = tempfile.TemporaryDirectory()
+            atexit.register(folder.cleanup)
+            address = f"{folder.name}/fork"
+            parent = subprocess.Popen(
+                [sys.executable, __file__, "serve", address],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for its clients only
+            )
+            atexit.register(parent.kill)
+            while not os.path.exists(address) and parent.poll() is None:
+                time.sleep(0.01)
+            os.environ[SERVER] = address
+        return os.environ[SERVER]
 
 
 def _serve(address: str) -> None:

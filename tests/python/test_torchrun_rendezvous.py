@@ -133,6 +133,10 @@ def _launch(folder: Path, *options: str, **variables: str) -> subprocess.Complet
     return preloaded.run(command, env=environment, cwd=folder, timeout=100)
 
 
+def _report(done: subprocess.CompletedProcess[str]) -> str:
+    return f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+
 @pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
 def test_launchers_and_ranks_meet_again_after_a_failure(tmp_path: Path, has_key: bool):
     key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
@@ -150,7 +154,7 @@ def test_launchers_and_ranks_meet_again_after_a_failure(tmp_path: Path, has_key:
         one.start()
     for one in launchers:
         one.join()
-    assert [one.returncode for one in done] == [0, 0], done
+    assert [one.returncode for one in done] == [0, 0], "\n\n".join(map(_report, done))
     for one in done:
         assert one.stdout.count("sum 2.0 RingdistStore\n") == 2, one
 

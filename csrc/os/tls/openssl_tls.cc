@@ -87,8 +87,6 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
  public:
   OpenSslKey(std::unique_ptr<SecretKey> key, const TlsOptions& options)
       : options_(options), secret_(std::move(key)) {
-    // Configuration files of the machine do not apply in a library context of one's own.
-    library_.reset(required(OSSL_LIB_CTX_new()));
     bio_.reset(required(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ringdist")));
     BIO_meth_set_write_ex(bio_.get(), OpenSslConnection::bio_write);
     BIO_meth_set_read_ex(bio_.get(), OpenSslConnection::bio_read);
@@ -101,8 +99,7 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
     SSL_CTX_set_verify(dialing_.get(), SSL_VERIFY_PEER, nullptr);
     static constexpr std::string_view kPrint = "ringdist fingerprint";
     const std::span out(reinterpret_cast<uint8_t*>(&fingerprint_), sizeof fingerprint_);
-    if (!derive(library_.get(), *secret_, "SHA256", std::as_bytes(std::span(kPrint)), out))
-      throw std::bad_alloc();
+    if (!derive(*secret_, "SHA256", std::as_bytes(std::span(kPrint)), out)) throw std::bad_alloc();
     fingerprint_ += fingerprint_ == 0;
   }
 
@@ -114,11 +111,11 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
   }
   uint64_t fingerprint() const override { return fingerprint_; }
   std::vector<std::byte> seal(ConstBytes value, std::string_view name) const override {
-    return tls::seal(library_.get(), *secret_, value, name);
+    return tls::seal(*secret_, value, name);
   }
   std::optional<std::vector<std::byte>> unseal(ConstBytes sealed,
                                                std::string_view name) const override {
-    return tls::unseal(library_.get(), *secret_, sealed, name);
+    return tls::unseal(*secret_, sealed, name);
   }
 
   const TlsOptions& options() const { return options_; }
@@ -126,14 +123,14 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
   SSL_CTX* context(bool dials) const { return dials ? dialing_.get() : accepting_.get(); }
   const Suite& suite() const { return suite_to_dial(options_.suite); }
   SSL_SESSION* derive_psk(const Identity& identity, SSL* ssl) const {
-    return tls::derive_psk(library_.get(), *secret_, identity, ssl);
+    return tls::derive_psk(*secret_, identity, ssl);
   }
 
  private:
   using Context = Owned<SSL_CTX, SSL_CTX_free>;
 
   Context make(const SSL_METHOD* method) const {
-    Context out(required(SSL_CTX_new_ex(library_.get(), nullptr, method)));
+    Context out(required(SSL_CTX_new_ex(library(), nullptr, method)));
     SSL_CTX* one = out.get();
     SSL_CTX_set_options(one, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_mode(one, SSL_MODE_RELEASE_BUFFERS);
@@ -152,7 +149,6 @@ class OpenSslKey final : public TlsKey, public std::enable_shared_from_this<Open
 
   const TlsOptions options_;
   const std::unique_ptr<SecretKey> secret_;
-  Owned<OSSL_LIB_CTX, OSSL_LIB_CTX_free> library_;
   Owned<BIO_METHOD, BIO_meth_free> bio_;
   Context dialing_;
   Context accepting_;

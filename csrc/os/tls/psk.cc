@@ -42,6 +42,11 @@ bool cpu_has_aes() {
 
 }  // namespace
 
+OSSL_LIB_CTX* library() {
+  static OSSL_LIB_CTX* const one = required(OSSL_LIB_CTX_new());
+  return one;
+}
+
 // Without instructions for AES, ChaCha20 is faster.
 const Suite& suite_to_dial(TlsOptions::Suite choice) {
   const bool aes =
@@ -66,9 +71,8 @@ bool Identity::decode(ConstBytes bytes) {
   return true;
 }
 
-bool derive(OSSL_LIB_CTX* library, const SecretKey& key, const char* digest, ConstBytes info,
-            std::span<uint8_t> out) {
-  const Owned<EVP_KDF, EVP_KDF_free> kdf(EVP_KDF_fetch(library, "HKDF", nullptr));
+bool derive(const SecretKey& key, const char* digest, ConstBytes info, std::span<uint8_t> out) {
+  const Owned<EVP_KDF, EVP_KDF_free> kdf(EVP_KDF_fetch(library(), "HKDF", nullptr));
   const Owned<EVP_KDF_CTX, EVP_KDF_CTX_free> state(EVP_KDF_CTX_new(kdf.get()));
   if (!state) return false;
   const auto octets = [](const char* name, ConstBytes bytes) {
@@ -92,17 +96,17 @@ constexpr size_t kTagBytes = 16;
 using Cipher = Owned<EVP_CIPHER_CTX, EVP_CIPHER_CTX_free>;
 
 // Begins AES-256-GCM with the key for values of the store. Returns null without memory.
-Cipher begin_cipher(OSSL_LIB_CTX* library, const SecretKey& key, const uint8_t* nonce,
-                    std::string_view name, bool encrypts) {
+Cipher begin_cipher(const SecretKey& key, const uint8_t* nonce, std::string_view name,
+                    bool encrypts) {
   static constexpr std::string_view kInfo = "ringdist store";
   std::array<uint8_t, kSealKeyBytes> bytes{};
   const Owned<EVP_CIPHER, EVP_CIPHER_free> cipher(
-      EVP_CIPHER_fetch(library, "AES-256-GCM", nullptr));
+      EVP_CIPHER_fetch(library(), "AES-256-GCM", nullptr));
   Cipher out(EVP_CIPHER_CTX_new());
   int n = 0;
   const auto* text = reinterpret_cast<const uint8_t*>(name.data());
   const bool good =
-      cipher && out && derive(library, key, "SHA256", std::as_bytes(std::span(kInfo)), bytes) &&
+      cipher && out && derive(key, "SHA256", std::as_bytes(std::span(kInfo)), bytes) &&
       EVP_CipherInit_ex2(out.get(), cipher.get(), bytes.data(), nonce, encrypts ? 1 : 0, nullptr) ==
           1 &&
       EVP_CipherUpdate(out.get(), nullptr, &n, text, static_cast<int>(name.size())) == 1;
@@ -113,13 +117,12 @@ Cipher begin_cipher(OSSL_LIB_CTX* library, const SecretKey& key, const uint8_t* 
 }  // namespace
 
 // The form is nonce, encrypted value, tag.
-std::vector<std::byte> seal(OSSL_LIB_CTX* library, const SecretKey& key, ConstBytes value,
-                            std::string_view name) {
+std::vector<std::byte> seal(const SecretKey& key, ConstBytes value, std::string_view name) {
   std::vector<std::byte> out(kNonceBytes + value.size() + kTagBytes);
   auto* const bytes = reinterpret_cast<uint8_t*>(out.data());
-  if (value.size() > INT_MAX || RAND_bytes_ex(library, bytes, kNonceBytes, 0) != 1)
+  if (value.size() > INT_MAX || RAND_bytes_ex(library(), bytes, kNonceBytes, 0) != 1)
     throw std::bad_alloc();
-  const Cipher state = begin_cipher(library, key, bytes, name, /*encrypts=*/true);
+  const Cipher state = begin_cipher(key, bytes, name, /*encrypts=*/true);
   int n = 0;
   const bool good = state &&
                     EVP_CipherUpdate(state.get(), bytes + kNonceBytes, &n,
@@ -132,14 +135,14 @@ std::vector<std::byte> seal(OSSL_LIB_CTX* library, const SecretKey& key, ConstBy
   return out;
 }
 
-std::optional<std::vector<std::byte>> unseal(OSSL_LIB_CTX* library, const SecretKey& key,
-                                             ConstBytes sealed, std::string_view name) {
+std::optional<std::vector<std::byte>> unseal(const SecretKey& key, ConstBytes sealed,
+                                             std::string_view name) {
   if (sealed.size() < kNonceBytes + kTagBytes || sealed.size() > INT_MAX) return std::nullopt;
   const auto* bytes = reinterpret_cast<const uint8_t*>(sealed.data());
   const size_t size = sealed.size() - kNonceBytes - kTagBytes;
   std::vector<std::byte> out(size);
   auto* const into = reinterpret_cast<uint8_t*>(out.data());
-  const Cipher state = begin_cipher(library, key, bytes, name, /*encrypts=*/false);
+  const Cipher state = begin_cipher(key, bytes, name, /*encrypts=*/false);
   int n = 0;
   const bool good =
       state &&
@@ -151,14 +154,13 @@ std::optional<std::vector<std::byte>> unseal(OSSL_LIB_CTX* library, const Secret
   return good ? std::optional(std::move(out)) : std::nullopt;
 }
 
-SSL_SESSION* derive_psk(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,
-                        SSL* ssl) {
+SSL_SESSION* derive_psk(const SecretKey& key, const Identity& identity, SSL* ssl) {
   std::array<uint8_t, kMostKeyBytes> bytes{};
   const std::span<uint8_t> psk = std::span(bytes).first(identity.suite->key_bytes);
   Owned<SSL_SESSION, SSL_SESSION_free> out(SSL_SESSION_new());
   const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, identity.suite->code.data());
   const bool good = out && cipher != nullptr &&
-                    derive(library, key, identity.suite->digest, identity.encode(), psk) &&
+                    derive(key, identity.suite->digest, identity.encode(), psk) &&
                     SSL_SESSION_set1_master_key(out.get(), psk.data(), psk.size()) == 1 &&
                     SSL_SESSION_set_cipher(out.get(), cipher) == 1 &&
                     SSL_SESSION_set_protocol_version(out.get(), TLS1_3_VERSION) == 1;

@@ -34,6 +34,11 @@ T* required(T* made) {
   return made;
 }
 
+// Returns the library context of all keys. Configuration files of the machine do not apply in it.
+// It is never freed: a thread that has used it uses it once more when the thread ends, which may
+// be after the last key (https://github.com/openssl/openssl/issues/16778).
+OSSL_LIB_CTX* library();
+
 // A cipher suite, and the hash that a key for it is bound to.
 struct Suite {
   uint8_t hash;  // on the wire
@@ -58,15 +63,12 @@ struct Identity {
 };
 
 // Derives `out` from the key by HKDF (RFC 5869). Returns false without memory.
-bool derive(OSSL_LIB_CTX* library, const SecretKey& key, const char* digest, ConstBytes info,
-            std::span<uint8_t> out);
+bool derive(const SecretKey& key, const char* digest, ConstBytes info, std::span<uint8_t> out);
 // These are the functions of TlsKey.
-std::vector<std::byte> seal(OSSL_LIB_CTX* library, const SecretKey& key, ConstBytes value,
-                            std::string_view name);
-std::optional<std::vector<std::byte>> unseal(OSSL_LIB_CTX* library, const SecretKey& key,
-                                             ConstBytes sealed, std::string_view name);
+std::vector<std::byte> seal(const SecretKey& key, ConstBytes value, std::string_view name);
+std::optional<std::vector<std::byte>> unseal(const SecretKey& key, ConstBytes sealed,
+                                             std::string_view name);
 // Returns the key of a connection in the form that OpenSSL needs, or null without memory.
-SSL_SESSION* derive_psk(OSSL_LIB_CTX* library, const SecretKey& key, const Identity& identity,
-                        SSL* ssl);
+SSL_SESSION* derive_psk(const SecretKey& key, const Identity& identity, SSL* ssl);
 
 }  // namespace ringdist::tls

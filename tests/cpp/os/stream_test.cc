@@ -1,6 +1,7 @@
 #include "os/stream.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,9 +13,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -249,6 +252,24 @@ TEST(Tls, OffersNoKeyExchangeByTheKeyAlone) {
   const std::string_view only_with_dhe("\0\x2d\0\2\1\1", 6);
   EXPECT_NE(std::string_view(hello.data(), static_cast<size_t>(got)).find(only_with_dhe),
             std::string_view::npos);
+}
+
+// OpenSSL frees its part of a thread when the thread ends.
+TEST(Tls, AThreadMayEndAfterTheKeyThatItUsed) {
+  mallopt(M_PERTURB, 0xA5);  // so freed memory changes
+  std::promise<void> used;
+  std::promise<void> freed;
+  auto key = key_of(1);
+  std::thread thread([&] {
+    (void)key->seal(digits(8), "name");
+    used.set_value();
+    freed.get_future().wait();
+  });
+  used.get_future().wait();
+  key.reset();
+  freed.set_value();
+  thread.join();
+  mallopt(M_PERTURB, 0);
 }
 
 TEST(Tls, KeysHaveFingerprints) {
