@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -282,11 +281,11 @@ std::string memory_flags(const void* address) {
   std::ifstream maps("/proc/self/smaps");
   bool is_there = false;
   for (std::string line; std::getline(maps, line);) {
-    uintptr_t begin = 0;
-    uintptr_t end = 0;
-    if (sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+    char* rest = nullptr;
+    const uintptr_t begin = strtoul(line.c_str(), &rest, 16);
+    if (*rest == '-')
       is_there = begin <= reinterpret_cast<uintptr_t>(address) &&
-                 reinterpret_cast<uintptr_t>(address) < end;
+                 reinterpret_cast<uintptr_t>(address) < strtoul(rest + 1, nullptr, 16);
     else if (is_there && line.starts_with("VmFlags:"))
       return line + " ";
   }
