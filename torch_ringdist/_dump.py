@@ -150,9 +150,15 @@ def _check_peer(pid: int, peer: socket.socket, only_ours: bool) -> None:
 # Returns the ids that a process has in the pid namespaces from this one inwards.
 def _inner_pids(pid: int) -> list[int]:
     with contextlib.suppress(OSError, IndexError):
-        status = Path(f"/proc/{pid}/status").read_bytes()
-        return [int(one) for one in status.split(b"\nNSpid:")[1].split(b"\n")[0].split()]
+        return _status(pid, b"NSpid")
     return []
+
+
+# Returns a field of proc(5), status, of a process. Root owns the files in /proc of one that others
+# may not trace. Raises OSError if there is no such process, and IndexError without the field.
+def _status(pid: int, field: bytes) -> list[int]:
+    text = Path(f"/proc/{pid}/status").read_bytes()
+    return [int(word) for word in text.split(b"\n" + field + b":")[1].split(b"\n")[0].split()]
 
 
 # Returns the state of one Context, read from the socket `name` within `timeout` seconds. See
@@ -231,13 +237,6 @@ def _read(peer: socket.socket, size: int, deadline: float) -> bytes:
 # Returns text that compares the owner of the process with this user.
 def _owner(pid: int) -> str:
     try:
-        return f" (its uid is {_user_of(pid)}, yours is {os.getuid()})"
+        return f" (its uid is {_status(pid, b'Uid')[1]}, yours is {os.getuid()})"
     except OSError:
         return ", and has just ended"
-
-
-# Returns the effective user id of a process. Root owns the files in /proc of one that others may
-# not trace. Raises OSError if there is no such process.
-def _user_of(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_bytes()
-    return int(status.split(b"\nUid:")[1].split()[1])

@@ -12,6 +12,7 @@ import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -58,8 +59,14 @@ def _store() -> dist.TCPStore:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Returns a port at which nothing listens.
+
+    It lies below those that Linux hands out, so no program gets it by chance before its use.
+    """
+    while True:
+        port = 10000 + secrets.randbelow(20000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class Pool:
