@@ -100,6 +100,8 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
   Error listen(const std::string& unix_name, const std::string& local_ip,
                const Config::PortRange& ports);
   void add_listener(Fd tcp) { listeners_.add(std::move(tcp)); }
+  // Ends the thread for handshakes. Afterwards only the destructor may be called.
+  void end_handshakes() { handshakes_.reset(); }
   const std::string& unix_name() const { return listeners_.unix_name(); }
   const std::string& tcp_address() const { return listeners_.tcp_address(); }
 

@@ -68,6 +68,8 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // Does the same after an exception. Reports this process as lost to the processes that it is
   // connected to. May be called again if it throws.
   void abort(const std::string& cause);
+  // Ends the thread for handshakes after that, because exit() ends OpenSSL, which it uses.
+  void end_handshakes() { sockets_.end_handshakes(); }
   // Returns lines for a human on what this process and its control plane do.
   std::string report();
 

@@ -56,7 +56,11 @@ Error ControlThread::open(const std::string& local_ip) {
   if (Error e = epoll_.add(wake_.get(), EPOLLIN, kWakeKey)) return e;
   if (Error e = epoll_.add(signalled_.get(), EPOLLIN, kSignalKey)) return e;
   signal_watch_ = SignalWatch::on_sigusr1(signalled_);
-  thread_ = thread_without_signals("ringdist-ctl", [this] { run(); });
+  try {
+    thread_ = thread_without_signals("ringdist-ctl", [this] { run(); });
+  } catch (...) {
+    return current_exception_error();
+  }
   return {};
 }
 
@@ -210,6 +214,7 @@ void ControlThread::stop() {
   stopping_.store(true, std::memory_order_release);
   wake_.signal();
   if (thread_.joinable()) thread_.join();
+  plane_.end_handshakes();
   signal_watch_.reset();
 }
 

@@ -79,6 +79,7 @@ Result<std::shared_ptr<Op>> Negotiation::call(NamedCall call, bool will_wait) {
 }
 
 void Negotiation::release(const std::string& name, const Op& end) {
+  if (group_->context().forked()) return;  // another thread of the parent may hold the mutex
   std::lock_guard lock(mutex_);
   const auto at = taken_.find(name);
   // the name belongs to a later call

@@ -98,14 +98,17 @@ class TaskQueue {
 };
 
 // Starts a thread on which no signal handler runs, because signals belong to the threads of the
-// program. `name` has at most 15 characters; `top -H` and debuggers show it. Throws
-// std::system_error, as std::thread does, if no thread can be started. Any thread.
+// program. Signals of its own faults, such as SIGSEGV, are delivered. `name` has at most 15
+// characters; `top -H` and debuggers show it. Throws std::system_error, as std::thread does, if no
+// thread can be started. Any thread.
 template <typename Body>
 std::thread thread_without_signals(const char* name, Body&& body) {
   struct Blocked {
     Blocked() {
       sigset_t all;
       sigfillset(&all);
+      for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
+        sigdelset(&all, own);
       pthread_sigmask(SIG_SETMASK, &all, &before);
     }
     ~Blocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }

@@ -251,7 +251,7 @@ int OpenSslConnection::problem_of(int result) {
   else if (why_.empty() && !done_ && !dialed_ && !names_key_ &&
            reason == SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM)
     why_ = "it has no key";
-  else if (const char* text = ERR_reason_error_string(first); why_.empty())
+  else if (const char* text = first != 0 ? ERR_reason_error_string(first) : nullptr; why_.empty())
     why_ = text != nullptr ? text : "failed";
   return problem_;
 }
@@ -376,7 +376,8 @@ void OpenSslConnection::end_output(int fd) {
 
 Result<std::shared_ptr<const TlsKey>> make_key(std::unique_ptr<SecretKey> key,
                                                const TlsOptions& options) {
-  // Other threads may still be at work when the program exits.
+  // Other threads may still be at work when the program exits. If Python uses OpenSSL, too, this
+  // comes too late, so those threads end before.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   try {
     return std::shared_ptr<const TlsKey>(std::make_shared<OpenSslKey>(std::move(key), options));

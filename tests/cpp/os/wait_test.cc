@@ -7,6 +7,7 @@
 #include <set>
 
 #include "os/epoll.h"
+#include "os/event_loop.h"
 #include "os/pidfd.h"
 #include "os/random.h"
 #include "os/signal.h"
@@ -105,6 +106,22 @@ TEST(SignalWatch, AForkedChildGetsTheDefaultAction) {
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
   EXPECT_FALSE(event.value().drain());
+}
+
+// A handler, such as that of Python's faulthandler, reports the thread that has crashed.
+TEST(ThreadWithoutSignals, GetsSignalsOfItsOwnFaults) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const int number : {SIGSEGV, SIGUSR1}) ::signal(number, [](int got) { _exit(got); });
+    thread_without_signals("crashes", [] {
+      pthread_kill(pthread_self(), SIGUSR1);  // blocked
+      pthread_kill(pthread_self(), SIGSEGV);
+    }).join();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == SIGSEGV) << status;
 }
 
 }  // namespace
