@@ -291,9 +291,11 @@ def codec_traits(spec: str, size: int) -> tuple[str, float, bool]:
     it does not exist."""
 
 class BoundedStore:
-    """TCPStore client, sealed by a key. DistNetworkError if no answer comes within `limit`."""
+    """Client of a TCPStore, or of one of ringdist's own. DistNetworkError after `limit`."""
 
-    def __init__(self, host: str, port: int, limit: timedelta, key_file: str = "") -> None: ...
+    def __init__(
+        self, host: str, port: int, limit: timedelta, key_file: str = "", is_hosted: bool = False
+    ) -> None: ...
     def connect(self, timeout: timedelta) -> None: ...  # waits until a store answers
     def set(self, key: str, value: str) -> None: ...
     def find(self, key: str) -> str | None: ...
@@ -330,11 +332,9 @@ class LocalRanks:
     ) -> None:
         """Runs the call on all ranks and waits. Parts cover the tensors in order. PowerSGD only
         averages, and starts from its last approximation at the same offset.
-
         Raises ValueError, naming the argument, with nothing changed; or DistBackendError if a rank
         fails, after which the group is unusable."""
-    def bytes_sent(self) -> int:
-        """Returns the payload bytes sent by all ranks since the start."""
+    def bytes_sent(self) -> int: ...  # payload bytes of all ranks since the start
 
 def codec_examples() -> list[tuple[str, str]]: ...  # (spec, description)
 def measure_codec(spec: str, elements: int, seconds: float) -> dict[str, float | str]: ...

@@ -1,8 +1,11 @@
-"""Parses and formats the address of a store, "host:port"."""
+"""Parses and formats addresses of stores: "host:port" of a TCPStore, and "ringdist://host:port" of
+a store of ringdist's own."""
 
 from __future__ import annotations
 
 import re
+
+SCHEME = "ringdist://"
 
 
 def parse(text: str) -> tuple[str, int] | None:
@@ -18,3 +21,14 @@ def parse(text: str) -> tuple[str, int] | None:
 def join(host: str, port: int) -> str:
     """Returns the address as text that parse() reads."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_store(text: str) -> tuple[str, int, bool] | None:
+    """Returns host, port, and True for a store of ringdist's own; None if `text` is no address."""
+    place = parse(text.removeprefix(SCHEME))
+    return None if place is None else (*place, text.startswith(SCHEME))
+
+
+def join_store(host: str, port: int, is_own: bool) -> str:
+    """Returns the address as text that parse_store() reads."""
+    return f"{SCHEME if is_own else ''}{join(host, port)}"

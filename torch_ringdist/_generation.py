@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from torch_ringdist import _address, _native
+from torch_ringdist import _address, _native, _served_store
 from torch_ringdist._collectives import backend_of
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._registration import Successor
@@ -103,17 +103,19 @@ def backend_of_generations(group: dist.ProcessGroup | None, caller: str) -> Proc
     return backend
 
 
-def open_tcp_store(place: tuple[str, int], timeout: timedelta) -> dist.TCPStore:
-    """Opens a client of the store at (host, port).
+def open_client(host: str, port: int, is_own: bool, timeout: timedelta) -> dist.Store:
+    """Opens a client of the store at an address: of ringdist's own, or a TCPStore.
 
-    It probes the store first, because PyTorch's client waits forever if a process accepts the
+    It probes a TCPStore first, because PyTorch's client waits forever if a process accepts the
     connection and does not answer.
 
     Raises:
         torch.distributed.DistError: nothing answers within the timeout.
     """
-    _native.load().BoundedStore(*place, limit=timeout).connect(timeout)
-    return dist.TCPStore(*place, is_master=False, wait_for_workers=False, timeout=timeout)
+    if is_own:
+        return _served_store.open_own(host, port, serves=False, timeout=timeout)
+    _native.load().BoundedStore(host, port, limit=timeout).connect(timeout)
+    return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timeout)
 
 
 def connect(address: str, timeout: timedelta) -> dist.Store | None:
@@ -125,13 +127,13 @@ def connect(address: str, timeout: timedelta) -> dist.Store | None:
     Raises:
         torch.distributed.DistBackendError: another member has sent no address.
     """
-    place = _address.parse(address)
+    place = _address.parse_store(address)
     if place is None:
         raise dist.DistBackendError(
-            f"ringdist: a member has sent {address!r} in place of its store's host:port"
+            f"ringdist: a member has sent {address!r} in place of its store's address"
         )
     try:
-        store = open_tcp_store(place, min(timeout, _CONNECT_TIME))
+        store = open_client(*place, min(timeout, _CONNECT_TIME))
     except RuntimeError as error:
         warnings.warn(
             f"ringdist: the store at {address}, which a survivor serves, cannot be reached, so no "

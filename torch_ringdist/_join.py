@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from torch_ringdist import _address, _native, _registration, _served_store
+from torch_ringdist import _address, _native, _registration
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._generation import (
     backend_of_generations,
     checked_timeout,
     connect,
     install_default,
-    open_tcp_store,
+    open_client,
     shared_store,
 )
 
@@ -92,7 +92,7 @@ def admit(job: str = "default", max_ranks: int | None = None) -> str:
     backend.admit(_checked_job("admit", job), backend_name, most)
     whole = shared_store(store)
     if isinstance(whole, _native.load().RingdistStore):
-        return f"{_served_store.SCHEME}{_address.join(whole.host, whole.port)}"
+        return _address.join_store(whole.host, whole.port, is_own=True)
     return f"{whole.host}:{whole.port}" if isinstance(whole, dist.TCPStore) else ""
 
 
@@ -205,17 +205,14 @@ def _open(rendezvous: Any, timeout: timedelta) -> dist.Store:
             'ringdist: join: rendezvous must be "host:port", "ringdist://host:port" or a '
             f"torch.distributed.Store, got {rendezvous!r} of type {type(rendezvous).__name__}"
         )
-    is_own = rendezvous.startswith(_served_store.SCHEME)
-    address = _address.parse(rendezvous.removeprefix(_served_store.SCHEME))
+    address = _address.parse_store(rendezvous)
     if address is None:
         raise ArgumentError(
             'ringdist: join: rendezvous must be "host:port", "ringdist://host:port" or a store, '
             f"got {rendezvous!r}"
         )
     try:
-        if is_own:
-            return _served_store.open_own(*address, serves=False, timeout=timeout)
-        return open_tcp_store(address, timeout)
+        return open_client(*address, timeout)
     except dist.DistError as error:
         raise dist.DistBackendError(f"ringdist: join: {error}") from error
 

@@ -13,12 +13,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import parse_qs, urlparse
+from urllib.parse import parse_qs, urlencode, urlparse
 
 # Variable with the store that ranks use instead of that at MASTER_ADDR and MASTER_PORT, as
 # "ringdist://HOST:PORT?prefix=NAME&master=MASTER_ADDR:MASTER_PORT". The launchers of `torchrun
-# --rdzv-backend=ringdist` set it. With another MASTER_ADDR or MASTER_PORT, a process belongs to a
-# job that a rank has started.
+# --rdzv-backend=ringdist` set it, and with a key those of torch-ringdist. With another MASTER_ADDR
+# or MASTER_PORT, a process belongs to a job that a rank has started.
 STORE_OF_RANKS = "TORCHRUN_RINGDIST_STORE"
 
 
@@ -66,6 +66,14 @@ def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     return handler
 
 
+def address_of_ranks(host: str, port: int, prefix: str, master: str) -> str:
+    """Returns the value of STORE_OF_RANKS for the store at (host, port), which ranks inherit."""
+    from torch_ringdist import _address  # only launchers need it
+
+    place = _address.join_store(host, port, is_own=True)
+    return f"{place}?{urlencode({'prefix': prefix, 'master': master})}"
+
+
 def store_of_ranks() -> str:
     """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it. Warns
     if it then uses a store that is not encrypted, although it has a key."""
@@ -76,8 +84,8 @@ def store_of_ranks() -> str:
     if address and os.environ.get("RINGDIST_KEY_FILE"):
         warnings.warn(
             f"ringdist: MASTER_ADDR and MASTER_PORT have been changed from {expected} to {master}, "
-            "so the encrypted store of torchrun's launchers is not used. The store there is not "
-            "encrypted. Leave both variables as torchrun sets them",
+            "so the encrypted store of the launchers is not used. The store there is not "
+            "encrypted. Leave both variables as the launcher sets them",
             stacklevel=1,  # one place, so that it is printed once
         )
     return ""
@@ -109,9 +117,10 @@ def _timer(url: str, store: str) -> threading.Timer | None:
     size = int(given.get("world_size") or os.environ["WORLD_SIZE"])
     there = urlparse(store) if store else parts
     host, port = there.hostname, there.port
+    of_launcher = bool(store) or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if parts.scheme == "env" and not store:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    timer = threading.Timer(seconds, _report, (seconds, rank, size, host, port))
+    timer = threading.Timer(seconds, _report, (seconds, rank, size, host, port, of_launcher))
     timer.daemon = True
     return timer
 
@@ -128,13 +137,12 @@ def _timed(iterator: Iterator[Any], timer: threading.Timer) -> Iterator[Any]:
 
 
 # Prints the warning on stderr. Rank 0 also counts the missing ranks, if it has the store.
-def _report(seconds: float, rank: int, size: int, host: str, port: int) -> None:
-    # torchrun may hold the store for all of its ranks.
-    if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+def _report(seconds: float, rank: int, size: int, host: str, port: int, of_launcher: bool) -> None:
+    if rank == 0 and not of_launcher:
         missing = max(1, size - connected(port))
         awaited = f"{missing} of {size} ranks, which have not connected"
     else:
-        awaited = "a store that does not answer; rank 0, or its torchrun, opens it"
+        awaited = "a store that does not answer; rank 0, or its launcher, opens it"
     line = f"[ringdist {os.getpid()}] warn: rank {rank} waits at {host}:{port} for {awaited}"
     with contextlib.suppress(OSError):
         os.write(2, f"{line} (init_process_group, {seconds:g} s)\n".encode())

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _ALL = frozenset({"", "0.0.0.0", "::"})  # hosts that mean all addresses
 _LOCAL = "localhost"
+_OPENING = timedelta(seconds=60)
 _BACKLOG = 4096  # ranks that dial at once
 USUAL_TIMEOUT = timedelta(minutes=30)  # default of PyTorch's groups
-SCHEME = "ringdist://"
 
 
 def serve(host: str, port: int, **named: Any) -> dist.TCPStore:
@@ -89,6 +89,39 @@ def warn_of_all_addresses(why: str) -> None:
         "address of the network of the job",
         stacklevel=4,
     )
+
+
+def has_key() -> bool:
+    """Returns True if this process has a key. Then its launchers serve stores of ringdist's own."""
+    return bool(os.environ.get("RINGDIST_KEY_FILE"))
+
+
+def serve_for_job(host: str, port: int) -> dist.TCPStore | RingdistStore:
+    """Serves the store of a job: one of ringdist's own if has_key(), else a TCPStore. Raises as
+    open_own() and serve()."""
+    if has_key():
+        return open_own(host, port, serves=True, timeout=_OPENING)
+    return serve(host, port, wait_for_workers=False)
+
+
+def open_or_serve(
+    host: str, port: int, serves: bool, timeout: timedelta = _OPENING
+) -> tuple[RingdistStore, bool]:
+    """Opens a store of ringdist's own. If `serves` is True and nobody listens there, serves it.
+
+    Returns:
+        The store, and True if this process serves it.
+
+    Raises:
+        As open_own().
+    """
+    if serves:
+        try:
+            return open_own(host, port, serves=True, timeout=timeout), True
+        except dist.DistNetworkError as error:
+            if getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
+                raise
+    return open_own(host, port, serves=False, timeout=timeout), False
 
 
 def rendezvous(

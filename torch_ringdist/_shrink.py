@@ -46,8 +46,8 @@ class ShrinkReport:
         first_unfinished: number, from 1, of the first collective of the old group that at least one
             survivor had not finished. Some survivors may have its result.
         joined: the new ranks of newcomers, which follow those of the survivors.
-        store: empty, or "host:port" of the store that replaces the group's lost one. Newcomers use
-            it.
+        store: empty, or the address of the store that replaces the group's lost one, "host:port" or
+            with a key "ringdist://host:port". Newcomers use it.
 
     If a group is shrunk again before all members have returned from the call, late members skip a
     generation. Their report covers all changes since the group that they passed.

@@ -7,7 +7,6 @@ none unpickles a value of the store. Groups with the backend ringdist use the st
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
@@ -17,17 +16,15 @@ import weakref
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 import torch.distributed as dist
 from torch.distributed.elastic.rendezvous import api, dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from torch_ringdist import _address
 from torch_ringdist._launch.addresses import is_here
-from torch_ringdist._rendezvous import STORE_OF_RANKS
-from torch_ringdist._served_store import SCHEME, open_own
+from torch_ringdist._rendezvous import STORE_OF_RANKS, address_of_ranks
+from torch_ringdist._served_store import open_or_serve, open_own
 
 _PORT = 29400  # the default of torchrun's c10d backend
 _NONE = b"none"  # value of the state before the first one
@@ -52,7 +49,6 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
     store = _open(host, port, params)
     backend = JsonBackend(store, params.run_id)
     handler = dynamic_rendezvous.create_handler(store, backend, params)
-    place = _address.join(host, store.port)
     weak = weakref.ref(handler)  # the store ends with the handler, so nothing else may hold either
 
     def join_and_tell() -> api.RendezvousInfo:
@@ -64,8 +60,8 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
         there = info.bootstrap_store_info
         assert there is not None
         master = f"{there.master_addr}:{there.master_port}"
-        query = {"prefix": info.store.get(_NAME), "master": master}
-        os.environ[STORE_OF_RANKS] = f"{SCHEME}{place}?{urlencode(query)}"  # ranks inherit it
+        name = info.store.get(_NAME).decode()
+        os.environ[STORE_OF_RANKS] = address_of_ranks(host, store.port, name, master)
         return info
 
     handler.next_rendezvous = join_and_tell  # type: ignore[method-assign]
@@ -80,13 +76,9 @@ def _open(host: str, port: int, params: api.RendezvousParameters) -> Any:
     timeout = timedelta(seconds=seconds)
     asked = params.get_as_bool("is_host")
     try:
-        if _is_here(host) if asked is None else asked:
-            try:
-                return open_own(host, port, serves=True, timeout=timeout)
-            except dist.DistNetworkError as error:
-                if asked or getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
-                    raise
-        return open_own(host, port, serves=False, timeout=timeout)
+        if asked is not None:
+            return open_own(host, port, serves=asked, timeout=timeout)
+        return open_or_serve(host, port, _is_here(host), timeout)[0]
     except (OSError, dist.DistError) as error:
         raise api.RendezvousConnectionError(
             f"ringdist: --rdzv-endpoint={host}:{port}: {error}"

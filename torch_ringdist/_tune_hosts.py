@@ -15,7 +15,8 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 
-from torch_ringdist._served_store import serve
+from torch_ringdist._generation import open_client
+from torch_ringdist._served_store import has_key, serve_for_job
 from torch_ringdist._tune_fit import Sample
 from torch_ringdist._tune_rank import Prober, Tell, set_aside, transport_between
 from torch_ringdist._units import counted
@@ -52,7 +53,7 @@ def inside(seconds: float, tell: Tell) -> Found:
     """
     cores = len(os.sched_getaffinity(0))
     count = max(2, min(cores, _MOST_PROCESSES) // 2 * 2)
-    store = serve("127.0.0.1", 0, timeout=_LIMIT, wait_for_workers=False)
+    store = serve_for_job("127.0.0.1", 0)
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe(duplex=False)
     processes = [
@@ -98,7 +99,7 @@ def _process(rank: int, count: int, port: int, seconds: float, to: Connection) -
     try:
         set_aside()
         torch.set_num_threads(1)
-        store = dist.TCPStore("127.0.0.1", port, None, False, _LIMIT)
+        store = open_client("127.0.0.1", port, has_key(), _LIMIT)
         dist.init_process_group(
             "ringdist", store=store, rank=rank, world_size=count, timeout=_LIMIT
         )

@@ -22,6 +22,7 @@
 #include "torch/backend.h"
 #include "torch/base/errors.h"
 #include "torch/process_context.h"
+#include "torch/ringdist_store.h"
 #include "torch/torch_store.h"
 #include "torch/work/interrupts.h"
 #include "transport/registry.h"
@@ -107,7 +108,7 @@ Result<OfProcess> of_process(const std::string& host, int size,
   out.options.costs = costs.value();
   out.options.make_runner = [path = has_key ? std::string("host") : config.value().device_path](
                                 RunnerDelegate& group) { return make_cuda_runner(group, path); };
-  out.options.store_server = process_store_server();
+  out.options.store_server = process_store_server(context.value()->tls_key());
   out.options.store_host = host;
   return out;
 }
@@ -188,15 +189,17 @@ std::vector<std::tuple<int, std::string, std::string>> lost_members(
 // Callbacks of Futures are therefore waited for, as Python waits for its threads.
 void shutdown() {
   keep_other_threads();
-  const auto context = existing_process_context();
-  if (!context) return;
-  context->shutdown(/*process_ends=*/true);
-  const auto ended = [&](std::optional<Milliseconds> limit) {
-    return context->pool().await_callbacks(deadline_after(limit));
-  };
-  if (ended(Milliseconds(0))) return;
-  log(LogLevel::kWarn, "callbacks of Futures still run: the process ends when they have ended");
-  (void)wait_in_slices(std::nullopt, ended);
+  if (const auto context = existing_process_context()) {
+    context->shutdown(/*process_ends=*/true);
+    const auto ended = [&](std::optional<Milliseconds> limit) {
+      return context->pool().await_callbacks(deadline_after(limit));
+    };
+    if (!ended(Milliseconds(0))) {
+      log(LogLevel::kWarn, "callbacks of Futures still run: the process ends when they have ended");
+      (void)wait_in_slices(std::nullopt, ended);
+    }
+  }
+  end_hosted_stores();  // callbacks and other processes may need them until then
 }
 
 }  // namespace

@@ -41,8 +41,9 @@ void bind_store(py::module_& module) {
       .def_property_readonly("host", &RingdistStore::host)
       .def_property_readonly("port", &RingdistStore::port);
   py::class_<BoundedStore, std::unique_ptr<BoundedStore, DeletesWithoutGil>>(module, "BoundedStore")
-      .def(py::init<std::string, uint16_t, Milliseconds, std::string>(), py::arg("host"),
-           py::arg("port"), py::arg("limit"), py::arg("key_file") = "")
+      .def(py::init<std::string, uint16_t, Milliseconds, std::string, bool>(), py::arg("host"),
+           py::arg("port"), py::arg("limit"), py::arg("key_file") = "",
+           py::arg("is_hosted") = false)
       .def(
           "connect", [](BoundedStore& it, Milliseconds timeout) { throw_if(it.connect(timeout)); },
           py::arg("timeout"), Release())

@@ -91,7 +91,8 @@ class StoreServer {
   // Serves a store at this numeric address until the process ends. Returns "ip:port", the same on
   // each call, or "" if it cannot serve.
   virtual std::string offer(const std::string& ip) = 0;
-  // Connects to the store at that address. Waits for its answer, at most 30 s.
+  // Connects to the store at that address, encrypted if the process has a key. Waits for its
+  // answer, at most 30 s.
   virtual Result<std::shared_ptr<Store>> open(const std::string& address) = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -79,8 +80,17 @@ HostedStore::~HostedStore() {
     thread_.detach();
     return;
   }
+  stop();
+}
+
+void HostedStore::stop() {
+  std::lock_guard lock(stop_mutex_);
+  if (mark_.forked() || !thread_.joinable()) return;
   stop_.signal();
   thread_.join();
+  handshakes_.reset();
+  clients_.clear();
+  listener_ = Fd();
 }
 
 // An exception, such as lack of memory, costs the client that caused it.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -74,6 +75,8 @@ class HostedStore {
   ~HostedStore();
   HostedStore(const HostedStore&) = delete;
   HostedStore& operator=(const HostedStore&) = delete;
+  // Ends its threads and closes all sockets. A later call does nothing.
+  void stop();
 
   // Returns the address at which it listens, as format_address() does.
   const std::string& address() const { return address_; }
@@ -135,7 +138,7 @@ class HostedStore {
   void expire();
   void drop(uint64_t id);
 
-  const Fd listener_;
+  Fd listener_;
   const std::string address_;
   Epoll epoll_;
   const EventFd stop_;
@@ -149,6 +152,7 @@ class HostedStore {
   TimePoint checked_at_{};  // time of the last expire()
   std::optional<TimePoint> accepts_again_;  // after a lack of descriptors
   ForkMark mark_;
+  std::mutex stop_mutex_;
   std::thread thread_;
 };
 

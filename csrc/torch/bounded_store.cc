@@ -45,10 +45,11 @@ Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t por
 }  // namespace
 
 BoundedStore::BoundedStore(std::string host, uint16_t port, Milliseconds limit,
-                           const std::string& key_file)
+                           const std::string& key_file, bool is_hosted)
     : host_(std::move(host)),
       port_(port),
       limit_(limit),
+      is_hosted_(is_hosted),
       key_(key_file.empty() ? nullptr : value_of(read_tls_key(key_file))) {}
 
 Error BoundedStore::connect(Milliseconds timeout) {
@@ -56,6 +57,7 @@ Error BoundedStore::connect(Milliseconds timeout) {
   for (;;) {
     const auto client = client_until(deadline, timeout);
     if (client.ok()) return {};
+    if (client.error().kind() == ErrorKind::kMismatch) return client.error();
     if (Clock::now() + kPause >= deadline) return client.error();
     (void)wait(Clock::now() + kPause, [] { return false; });
   }
@@ -109,7 +111,8 @@ Result<T> BoundedStore::ask(const std::function<Result<T>(Store&)>& request, boo
   const auto client = client_until(deadline, limit_);
   if (!client.ok()) return client.error();
   const auto answer = std::make_shared<std::optional<Result<T>>>();
-  const auto view = plain ? client.value() : sealed_with(key_, client.value(), /*scope=*/"");
+  const auto view =
+      plain || is_hosted_ ? client.value() : sealed_with(key_, client.value(), /*scope=*/"");
   const auto task = [state = state_, view, answer, request] {
     auto result = request(*view);
     std::lock_guard lock(state->mutex);
@@ -133,8 +136,10 @@ Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline, Mill
   if (state_->client) return state_->client;
   const uint64_t before = state_->openings;
   if (!state_->opening) {
-    const auto open = [state = state_, host = host_, port = port_] {
-      auto opened = open_client(host, port);
+    const auto open = [state = state_, host = host_, port = port_, key = key_,
+                       hosted = is_hosted_] {
+      auto opened =
+          hosted ? open_hosted_store(host, port, key, kOpenTime) : open_client(host, port);
       std::lock_guard lock(state->mutex);
       state->opening = false;
       ++state->openings;
@@ -149,7 +154,9 @@ Result<BoundedStore::Client> BoundedStore::client_until(TimePoint deadline, Mill
   const bool ended = wait(deadline, [&] { return state_->openings != before; });
   lock.lock();
   if (state_->client) return state_->client;
-  return silent(ended && state_->failure ? state_->failure.message() : "", limit);
+  if (ended && state_->failure && state_->failure.kind() == ErrorKind::kMismatch)
+    return state_->failure;
+  return silent(state_->failure ? state_->failure.message() : "", limit);
 }
 
 // Returns false at the deadline. `condition` is evaluated under the mutex.
@@ -170,6 +177,9 @@ Error BoundedStore::silent(const std::string& why, Milliseconds limit) const {
   else
     out << "failed (" << why << ")";
   out << ": is its host still reached, and its launcher alive?";
+  if (!why.empty() && !is_hosted_)
+    out << " If that has a key, set RINGDIST_KEY_FILE, and put ringdist:// before an address in "
+           "RINGDIST_RDZV";
   return Error(ErrorKind::kPeerLost, out.str());
 }
 

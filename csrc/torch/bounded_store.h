@@ -1,6 +1,6 @@
-// BoundedStore: a client of a TCPStore in which each request ends within a limit. Without it a
-// client waits for a quarter of an hour if the store's host loses its link, because TCP gets no
-// reset.
+// BoundedStore: a client of a TCPStore or of a HostedStore in which each request ends within a
+// limit. PyTorch's client waits for a quarter of an hour if the store's host loses its link,
+// because TCP gets no reset, and RemoteStore for a minute.
 //
 // Each request runs on a thread of a pool. A connection on which a request has failed or timed out
 // is abandoned, and the next request opens another one. Only one connection is opened at a time, so
@@ -26,13 +26,17 @@ namespace ringdist {
 
 class BoundedStore {
  public:
-  // Does not connect. `limit` is the time that each request may take. With `key_file`, the file of
-  // a key, values are sealed. Throws errors of the file, as throw_error() does.
-  BoundedStore(std::string host, uint16_t port, Milliseconds limit, const std::string& key_file);
+  // Does not connect. `limit` is the time that each request may take. A HostedStore is expected
+  // there if `is_hosted`, else a TCPStore. With `key_file`, the file of a key, connections to a
+  // HostedStore are encrypted, and values in a TCPStore are sealed. Throws errors of the file, as
+  // throw_error() does.
+  BoundedStore(std::string host, uint16_t port, Milliseconds limit, const std::string& key_file,
+               bool is_hosted);
   BoundedStore(const BoundedStore&) = delete;
   BoundedStore& operator=(const BoundedStore&) = delete;
 
-  // Returns success as soon as a store answers, or kPeerLost after `timeout`.
+  // Returns success as soon as a store answers, kMismatch if it does not have the key, or kPeerLost
+  // after `timeout`.
   Error connect(Milliseconds timeout);
 
   // The requests return kPeerLost if the store has not answered within the limit, or has failed.
@@ -64,8 +68,8 @@ class BoundedStore {
     Error failure RINGDIST_GUARDED_BY(mutex);          // why the last attempt failed
   };
 
-  // Runs a request on the pool, within the limit. With a key, the request gets a SealedStore,
-  // unless it is `plain`.
+  // Runs a request on the pool, within the limit. With a key, the request gets a SealedStore of a
+  // TCPStore, unless it is `plain`.
   template <typename T>
   Result<T> ask(const std::function<Result<T>(Store&)>& request, bool plain = false);
   // `limit` is the time until `deadline`, for the error.
@@ -78,6 +82,7 @@ class BoundedStore {
   const std::string host_;
   const uint16_t port_;
   const Milliseconds limit_;
+  const bool is_hosted_;
   const std::shared_ptr<const TlsKey> key_;
   const ForkMark mark_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with tasks

@@ -1,8 +1,13 @@
 #include "torch/ringdist_store.h"
 
+#include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "base/thread_annotations.h"
+#include "os/per_process.h"
 #include "os/socket.h"
 #include "os/tls_key.h"
 #include "torch/base/errors.h"
@@ -20,7 +25,33 @@ RingdistStore::Bytes bytes_of(const std::vector<std::byte>& value) {
   return {data, data + value.size()};
 }
 
+struct HostedStores {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<HostedStore>> stores RINGDIST_GUARDED_BY(mutex);
+};
+constinit PerProcess<HostedStores> hosted_stores;
+
 }  // namespace
+
+Result<std::shared_ptr<HostedStore>> serve_hosted_store(Fd listener,
+                                                        std::shared_ptr<const TlsKey> key) {
+  auto served = HostedStore::serve(std::move(listener), std::move(key));
+  if (!served.ok()) return served.error();
+  std::shared_ptr<HostedStore> out = std::move(served.value());
+  HostedStores& all = hosted_stores.get();
+  std::lock_guard lock(all.mutex);
+  std::erase_if(all.stores, [](const auto& one) { return one.expired(); });
+  all.stores.push_back(out);
+  return out;
+}
+
+void end_hosted_stores() {
+  HostedStores* const all = hosted_stores.find();
+  if (all == nullptr) return;
+  std::lock_guard lock(all->mutex);
+  for (const auto& one : all->stores)
+    if (const auto store = one.lock()) store->stop();
+}
 
 RingdistStore::RingdistStore(const std::string& host, uint16_t port, Fd listener,
                              std::chrono::milliseconds timeout, const std::string& key_file)
@@ -29,7 +60,7 @@ RingdistStore::RingdistStore(const std::string& host, uint16_t port, Fd listener
   if (listener) {
     const std::string address = value_of(local_address(listener));
     port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
-    hosted_ = value_of(HostedStore::serve(std::move(listener), key));
+    hosted_ = value_of(serve_hosted_store(std::move(listener), key));
   }
   remote_ = std::make_shared<RemoteStore>(host, port, key, wait_in_slices);
   throw_if(remote_->connect(timeout));

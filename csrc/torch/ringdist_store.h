@@ -62,4 +62,11 @@ class RingdistStore final : public c10d::Store {
   std::shared_ptr<RemoteStore> remote_;
 };
 
+// Serves a HostedStore, which end_hosted_stores() ends if it still lives. Errors: those of
+// HostedStore::serve().
+Result<std::shared_ptr<HostedStore>> serve_hosted_store(Fd listener,
+                                                        std::shared_ptr<const TlsKey> key);
+// Ends the stores that this process serves, because exit() ends OpenSSL, which they use.
+void end_hosted_stores();
+
 }  // namespace ringdist

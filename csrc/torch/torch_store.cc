@@ -1,6 +1,9 @@
 #include "torch/torch_store.h"
 
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -8,9 +11,12 @@
 #include "base/log.h"
 #include "base/thread_annotations.h"
 #include "os/per_process.h"
+#include "os/socket.h"
 #include "rendezvous/fallback_store.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/sealed_store.h"
+#include "store/hosted_store.h"
+#include "store/remote_store.h"
 #include "torch/ringdist_store.h"
 
 namespace ringdist {
@@ -161,7 +167,59 @@ class TcpStoreServer final : public StoreServer {
   c10::intrusive_ptr<c10d::TCPStore> served_ RINGDIST_GUARDED_BY(mutex_);
 };
 
+// Serves a HostedStore with a key at this process, and opens those of others. Their addresses begin
+// with a scheme, and those of TCPStores do not.
+class HostedStoreServer final : public StoreServer {
+ public:
+  explicit HostedStoreServer(std::shared_ptr<const TlsKey> key) : key_(std::move(key)) {}
+
+  // A group may use another network than an earlier one, so there is a store for each address.
+  std::string offer(const std::string& ip) override {
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<HostedStore>& there = served_[ip];
+    if (!there) {
+      auto listener = listen_tcp(host_of(ip), 0);
+      auto served = listener.ok() ? serve_hosted_store(std::move(listener.value()), key_)
+                                  : Result<std::shared_ptr<HostedStore>>(listener.error());
+      if (!served.ok()) {
+        log(LogLevel::kWarn, "no store can be served here: " + served.error().message());
+        return "";
+      }
+      there = std::move(served.value());
+    }
+    return kScheme + there->address();
+  }
+
+  Result<std::shared_ptr<Store>> open(const std::string& address) override {
+    const size_t colon = address.rfind(':');
+    const size_t begin = kScheme.size();
+    unsigned long port = 0;
+    if (address.starts_with(kScheme) && colon > begin)
+      port = strtoul(address.c_str() + colon + 1, nullptr, 10);
+    if (port == 0 || port > UINT16_MAX)
+      return Error(ErrorKind::kSystem, "a member has sent no address of a store: " + address);
+    return open_hosted_store(host_of(address.substr(begin, colon - begin)),
+                             static_cast<uint16_t>(port), key_, kOpenTime);
+  }
+
+ private:
+  static inline const std::string kScheme = "ringdist://";
+
+  const std::shared_ptr<const TlsKey> key_;
+  std::mutex mutex_;  // held while the store starts
+  std::map<std::string, std::shared_ptr<HostedStore>> served_ RINGDIST_GUARDED_BY(mutex_);
+};
+
 }  // namespace
+
+Result<std::shared_ptr<Store>> open_hosted_store(const std::string& host, uint16_t port,
+                                                 std::shared_ptr<const TlsKey> key,
+                                                 Milliseconds timeout) {
+  const auto wait = [](auto limit, const auto& wait_for) { return wait_for(limit); };
+  const auto out = std::make_shared<RemoteStore>(host, port, std::move(key), wait);
+  if (Error error = out->connect(timeout)) return error;
+  return std::shared_ptr<Store>(out);
+}
 
 c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::Store>& store) {
   auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
@@ -218,12 +276,17 @@ std::string store_host(const c10::intrusive_ptr<c10d::Store>& store) {
 }
 
 // Not a static object: a store must not end in static destructors, and a forked child serves none.
-std::shared_ptr<StoreServer> process_store_server() {
+std::shared_ptr<StoreServer> process_store_server(const std::shared_ptr<const TlsKey>& key) {
   struct Home {
-    std::shared_ptr<StoreServer> home = std::make_shared<TcpStoreServer>();
+    std::mutex mutex;
+    std::shared_ptr<StoreServer> home RINGDIST_GUARDED_BY(mutex);
   };
   static constinit PerProcess<Home> homes;
-  return homes.get().home;
+  Home& one = homes.get();
+  std::lock_guard lock(one.mutex);
+  if (!one.home && key) one.home = std::make_shared<HostedStoreServer>(key);
+  if (!one.home) one.home = std::make_shared<TcpStoreServer>();
+  return one.home;
 }
 
 }  // namespace ringdist

@@ -25,6 +25,12 @@ std::shared_ptr<Store> wrap_store(c10::intrusive_ptr<c10d::Store> store, Context
 // that accepts the connection and never answers blocks the call. Throws what c10d throws.
 std::shared_ptr<Store> open_tcp_store(const std::string& host, uint16_t port, Milliseconds timeout);
 
+// Opens a client of the HostedStore there, encrypted if there is a key. Waits for its answer.
+// Errors: those of RemoteStore::connect().
+Result<std::shared_ptr<Store>> open_hosted_store(const std::string& host, uint16_t port,
+                                                 std::shared_ptr<const TlsKey> key,
+                                                 Milliseconds timeout);
+
 // Returns the store without prefixes, which all processes of the job can share.
 c10::intrusive_ptr<c10d::Store> unprefixed_store(const c10::intrusive_ptr<c10d::Store>& store);
 
@@ -35,8 +41,9 @@ void publish_failure(const c10::intrusive_ptr<c10d::Store>& store, int rank,
 // Returns the host that a TCPStore or a RingdistStore connects to; "" for other stores.
 std::string store_host(const c10::intrusive_ptr<c10d::Store>& store);
 
-// Returns the store server of this process. It serves c10d TCPStores after a group has lost its
-// first store. A store that it has offered lives as long as the process.
-std::shared_ptr<StoreServer> process_store_server();
+// Returns the store server of this process. It serves stores after a group has lost its first one:
+// HostedStores with the key of the first call, or else TCPStores of c10d. A store that it has
+// offered lives as long as the process.
+std::shared_ptr<StoreServer> process_store_server(const std::shared_ptr<const TlsKey>& key);
 
 }  // namespace ringdist

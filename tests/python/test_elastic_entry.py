@@ -28,7 +28,7 @@ REJOIN = timedelta(seconds=1)
 def stores_open_in_their_own_time(monkeypatch: pytest.MonkeyPatch):
     """On a busy machine a connection may take longer than REJOIN."""
     monkeypatch.setattr(
-        _join_coordinator, "open_store", lambda host, port, _: _store.open_store(host, port)
+        _join_coordinator, "open_store", lambda host, port, *_: _store.open_store(host, port)
     )
 
 
@@ -36,6 +36,7 @@ def settings(store: Any, rejoin: timedelta = REJOIN) -> Settings:
     return Settings(
         host="127.0.0.1",
         port=store.port,
+        is_own=False,
         min_ranks=1,
         start_ranks=1,
         max_ranks=2,
@@ -57,8 +58,9 @@ def full_store(progress: str) -> dist.TCPStore:
 def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.MonkeyPatch):
     """The first attempt may fail because of deaths of others at that moment."""
     store = full_store("training another")
+    rejoin = timedelta(seconds=3)  # also the longest silence of the heartbeats
     monkeypatch.setattr(_join_coordinator, "_SLICE", timedelta(seconds=0.1))
-    rank_0 = _join_coordinator.JoinCoordinator(settings(store))
+    rank_0 = _join_coordinator.JoinCoordinator(settings(store, rejoin))
     rank_0.begin_beats()
     tries: list[float] = []
 
@@ -70,15 +72,13 @@ def test_who_waits_for_room_has_all_its_time_left_then(monkeypatch: pytest.Monke
         return None, SimpleNamespace(generation=7)
 
     monkeypatch.setattr(torch_ringdist, "join", join)
-    leave = threading.Timer(
-        2 * REJOIN.total_seconds(), store.set, (_progress.key("mine", "size"), "1")
-    )
-    leave.start()
+    leave = threading.Timer(4, store.set, (_progress.key("mine", "size"), "1"))
     began = time.monotonic()
-    assert _join_coordinator.JoinCoordinator(settings(store)).enter({}) == 7
+    leave.start()
+    assert _join_coordinator.JoinCoordinator(settings(store, rejoin)).enter({}) == 7
     rank_0.end_beats()
     leave.join()
-    assert len(tries) == 2 and tries[0] - began > REJOIN.total_seconds(), "it did not wait"
+    assert len(tries) == 2 and tries[0] - began > rejoin.total_seconds(), "it did not wait"
 
 
 def test_only_the_last_members_say_that_training_has_finished():
@@ -210,3 +210,8 @@ def test_more_ranks_to_begin_with_than_the_most():
     args = parser.parse_args(["--max-ranks=2", "--start-ranks=3", "train.py"])
     with pytest.raises(ValueError, match="--max-ranks=2 is less than --start-ranks=3"):
         launcher.run(args)
+
+
+def test_numbers_of_the_store():
+    texts = ["0", "12", "9" * 10, "9" * 11, "", "x", "-1", "\u00b2", "1 ", "+1", "1_0"]
+    assert [_progress.number_in(one) for one in texts] == [0, 12, 9_999_999_999, *[0] * 8]

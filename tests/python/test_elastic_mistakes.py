@@ -207,7 +207,7 @@ def test_what_ranks_must_agree_on(entries: dict[str, Any], min_ranks: int, said:
 
 
 def test_one_of_the_first_is_refused(tmp_path: Path):
-    script = ["--wrong=keys", "--worker=1", "--steps=20", "--rejoin-timeout=3"]
+    script = ["--wrong=keys", "--worker=1", "--steps=20", "--rejoin-timeout=8"]
     with run_loop(tmp_path, "--nproc-per-node=3", script=script) as job:
         job.end()
         output = job.output()
@@ -242,11 +242,11 @@ def test_ranks_that_differ_are_named(tmp_path: Path):
 def test_without_copies_collectives_after_the_optimizer_are_noticed(tmp_path: Path):
     owed = tmp_path / "owed"
     # A step is mostly the pause between the optimizer and a collective.
-    script = ["--wrong=late", "--no-copy", "--steps=1000000", "--pause=0.5", f"--owed={owed}"]
+    script = ["--wrong=late", "--no-copy", "--steps=1000000", "--pause=2", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=2", script=script) as job:
         pids = job.wait_for_size(2)
-        job.wait_for(lambda: any(one["step"] > 1 for one in _lines(owed)))
-        time.sleep(0.25)
+        job.wait_for(lambda: any(one["step"] > 0 for one in _lines(owed)))
+        time.sleep(1)
         os.kill(pids[1], signal.SIGKILL)
         assert job.end() == 1, job.output()
         assert "State(copy=False): ['weight'] of net has changed since" in job.output()
@@ -254,12 +254,12 @@ def test_without_copies_collectives_after_the_optimizer_are_noticed(tmp_path: Pa
 
 def test_too_few_are_waited_for_and_the_state_is_saved(tmp_path: Path):
     saved = tmp_path / "saved"
-    script = ["--steps=1000000", "--min-ranks=2", "--rejoin-timeout=4", f"--checkpoint={saved}"]
+    script = ["--steps=1000000", "--min-ranks=2", "--rejoin-timeout=8", f"--checkpoint={saved}"]
     with run_loop(tmp_path, "--nproc-per-node=2", script=script) as job:
         os.kill(job.wait_for_size(2)[0], signal.SIGKILL)
         assert job.end() == 1, job.output()
         assert (
-            "1 of 2 ranks are there, and the next step has waited for more for 4 s" in job.output()
+            "1 of 2 ranks are there, and the next step has waited for more for 8 s" in job.output()
         )
         assert f"the state is in {saved}" in job.output()
     assert list(saved.glob("step-*"))
@@ -280,17 +280,17 @@ def test_the_residual_does_not_change(tmp_path: Path, how: str):
     """Lets a rank come or leave. The sum of residuals / size must stay the same."""
     owed = tmp_path / "owed"
     steps = 250 if how == "leave" else 400  # time for another worker to start
-    script = [f"--steps={steps}", "--codec=int4", f"--owed={owed}"]
+    script = [f"--steps={steps}", "--pause=0.1", "--codec=int4", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
         if how == "leave":
-            job.wait_for(lambda: len(_lines(owed)) > 100)
+            job.wait_for(lambda: len(_lines(owed)) > 30)
             os.kill(pids[1], signal.SIGTERM)
             job.wait_for_size(2)
             job.hurry()
             assert job.end() == 0, job.output()
         else:
-            job.wait_for(lambda: len(_lines(owed)) > 100)
+            job.wait_for(lambda: len(_lines(owed)) > 30)
             with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
                 job.wait_for(lambda: job.events("generation", size=4))
                 job.hurry()
@@ -331,7 +331,11 @@ def test_without_a_launcher():
 @pytest.mark.parametrize(
     ("variables", "named", "said"),
     [
-        ({"RINGDIST_RDZV": "host"}, {}, "RINGDIST_RDZV must be \"host:port\", got 'host'"),
+        (
+            {"RINGDIST_RDZV": "host"},
+            {},
+            'RINGDIST_RDZV must be "host:port" or "ringdist://host:port", got \'host\'',
+        ),
         ({"RINGDIST_MIN_RANKS": "0"}, {}, "RINGDIST_MIN_RANKS must be a whole number above 0"),
         ({"RINGDIST_MAX_RANKS": "2"}, {"min_ranks": 3}, "min_ranks=3 is more than --max-ranks=2"),
         (
@@ -371,7 +375,10 @@ def test_several_ranks_under_one_torchrun_are_warned():
         (["--nproc-per-node=four", "x.py"], "must be a whole number, 1 or more, got 'four'"),
         (["--grace=nan", "x.py"], "must be a number of seconds, 0 or more, got 'nan'"),
         (["--job=", "x.py"], "must not be empty; is a variable of the shell unset?"),
-        (["--rdzv=nowhere", "x.py"], "the address must be \"host:port\", got 'nowhere'"),
+        (
+            ["--rdzv=nowhere", "x.py"],
+            'the address must be "host:port" or "ringdist://host:port", got \'nowhere\'',
+        ),
         ([], "the following arguments are required: SCRIPT"),
     ],
 )

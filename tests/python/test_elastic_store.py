@@ -18,11 +18,12 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 from support.job_key import needs_tls, write_key
-from support.launched import Launched, preloaded
+from support.launched import Launched, preloaded, python_path
 from support.pool import free_port
 from support.rank import poll
 from support.store import write
 from test_elastic_entry import settings
+from test_elastic_entry import stores_open_in_their_own_time as stores_open_in_their_own_time
 
 import torch_ringdist
 from torch_ringdist import ArgumentError, _native
@@ -30,18 +31,22 @@ from torch_ringdist._launch import elastic_job, fixed_launcher
 from torch_ringdist._launch.rendezvous_store import RendezvousStore
 from torch_ringdist.elastic import _join_coordinator, _progress, _store
 
+# With RINGDIST_KEY_FILE it holds a store of ringdist's own, else a TCPStore.
 HOLDER = """
-import sys, torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+import sys
+from torch_ringdist._served_store import serve_for_job
+store = serve_for_job("127.0.0.1", int(sys.argv[1]))
 print(store.port, flush=True)
 sys.stdin.read()
 """
 
 
-def hold(port: int = 0) -> tuple[preloaded.ForkedProcess, int]:
+def hold(port: int = 0, key: str = "") -> tuple[preloaded.ForkedProcess, int]:
     """Starts a store in its own process. Returns the process and its port."""
     command = [sys.executable, "-c", HOLDER, str(port)]
-    holder = preloaded.ForkedProcess(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONPATH": python_path(), "RINGDIST_KEY_FILE": key}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    holder = preloaded.ForkedProcess(command, env=environment, **pipes)
     assert holder.stdout is not None
     return holder, int(holder.stdout.readline())
 
@@ -50,6 +55,17 @@ def hold(port: int = 0) -> tuple[preloaded.ForkedProcess, int]:
 def held() -> Iterator[tuple[preloaded.ForkedProcess, int]]:
     holder, port = hold()
     yield holder, port
+    holder.kill()
+    holder.wait()
+
+
+@pytest.fixture(params=["", pytest.param("job.key", marks=needs_tls)], ids=["tcp", "own"])
+def held_by_key(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[preloaded.ForkedProcess, int, str]]:
+    key = str(write_key(tmp_path / request.param)) if request.param else ""
+    holder, port = hold(key=key)
+    yield holder, port, key
     holder.kill()
     holder.wait()
 
@@ -66,7 +82,7 @@ def test_a_store_that_does_not_answer(
 ):
     """Neither training nor a launcher waits for the store. Their updates reach it later."""
     holder, port = held
-    monkeypatch.setattr(_store, "LIMIT", 2.0)
+    monkeypatch.setattr(_store, "LIMIT", 4.0)
     entry = _join_coordinator.JoinCoordinator(settings(SimpleNamespace(port=port)))
     rendezvous_store = RendezvousStore(("127.0.0.1", port), "mine")
     assert (rendezvous_store.held_here, rendezvous_store.count(+1)) == (False, 1)
@@ -137,10 +153,11 @@ def test_a_process_ends_while_its_thread_waits(held: tuple[preloaded.ForkedProce
 
 
 def test_a_silent_store_costs_no_more_with_each_request(
-    held: tuple[preloaded.ForkedProcess, int],
+    held_by_key: tuple[preloaded.ForkedProcess, int, str],
 ):
-    holder, port = held
-    store = _native.load().BoundedStore("127.0.0.1", port, timedelta(seconds=0.2))
+    holder, port, key = held_by_key
+    limit = timedelta(seconds=0.2)
+    store = _native.load().BoundedStore("127.0.0.1", port, limit, key, is_hosted=bool(key))
     store.connect(timedelta(seconds=10))
     _stop(holder)
 
@@ -150,11 +167,15 @@ def test_a_silent_store_costs_no_more_with_each_request(
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
     costs()  # the first client is abandoned
-    first = costs()  # another one is being opened
-    assert [costs() for _ in range(10)] == [first] * 10
+    first = [costs() for _ in range(3)]  # another one is being opened, perhaps late
+    later = [costs() for _ in range(10)]
+    for of in (0, 1):  # threads of earlier tests may end meanwhile
+        assert max(one[of] for one in later) <= max(one[of] for one in first), (first, later)
     holder.send_signal(signal.SIGCONT)
-    store.connect(timedelta(seconds=10))
-    assert store.find("key") is None and store.add("key", 3) == 3 and store.find("key") == "3"
+    store.connect(timedelta(seconds=40))
+    limit = timedelta(seconds=60)  # a busy machine may need longer than 0.2 s
+    own = _native.load().BoundedStore("127.0.0.1", port, limit, key, is_hosted=bool(key))
+    assert own.find("key") is None and own.add("key", 3) == 3 and own.find("key") == "3"
 
 
 def test_who_joins_does_not_wait_for_a_store_that_is_silent(
@@ -204,8 +225,9 @@ def test_who_comes_does_not_wait_for_ever_for_what_the_store_has_lost(
 
     monkeypatch.setattr(torch_ringdist, "join", join)
     monkeypatch.setattr(_join_coordinator, "_SLICE", timedelta(seconds=0.1))
+    entry = _join_coordinator.JoinCoordinator(settings(held, rejoin=timedelta(seconds=4)))
     with pytest.raises(dist.DistBackendError, match="the store has lost what job 'mine' had"):
-        _join_coordinator.JoinCoordinator(settings(held)).enter({})
+        entry.enter({})
 
 
 def test_a_request_whose_answer_was_lost_is_made_again(monkeypatch: pytest.MonkeyPatch):
@@ -334,11 +356,6 @@ def test_values_of_something_else_end_no_launcher_and_no_rank(
     entry.go_on(5, 2, {"a": "b"})
     assert poll(lambda: entry._writer._kept is None)
     assert _progress.progress_of(own, "mine") == _progress.TRAINING
-
-
-def test_numbers_of_the_store():
-    texts = ["0", "12", "9" * 10, "9" * 11, "", "x", "-1", "\u00b2", "1 ", "+1", "1_0"]
-    assert [_progress.number_in(one) for one in texts] == [0, 12, 9_999_999_999, *[0] * 8]
 
 
 @pytest.mark.parametrize("is_sealed", [False, pytest.param(True, marks=needs_tls)])

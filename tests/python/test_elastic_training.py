@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.digits import EPOCHS, course_of, script_of, trained
+from support.digits import EPOCHS, course_of, newest_trained, script_of, trained
 from support.job_key import needs_tls, write_key
 from support.launched import Course, Launched, Record
 
@@ -38,19 +38,24 @@ def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[flo
     script = script_of(tmp_path, "--no-copy", epochs=EPOCHS)  # time for another worker to start
     key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
     with Launched(tmp_path, ["--nproc-per-node=3"], script, key) as job:
-        os.kill(trained(job, tmp_path, 3)[0], signal.SIGKILL)
-        trained(job, tmp_path, 2)
-        trained(job, tmp_path, 3)
+        assert job.address.startswith("ringdist://") == has_key
+        pids = trained(job, tmp_path, 3)
+        before, _ = newest_trained(tmp_path)
+        os.kill(pids[0], signal.SIGKILL)
+        trained(job, tmp_path, 3, after=before)
         job.hurry()
         assert job.end() == 0, job.output()
         [ended] = job.events("worker_ended", status=-signal.SIGKILL)
         assert ended["again"]
         assert "newcomers wait" not in job.output(), "an arrival is no failure"
-    assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [3, 2, 3]
+        assert [one for one in job.events("generation") if one["lost"]], job.output()
+    # On a busy machine the newcomer may be there before the two have committed a step.
+    assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes in ([3, 2, 3], [3])
 
 
 def test_one_leaves_when_asked_to(tmp_path: Path, undisturbed_losses: list[float]):
-    with Launched(tmp_path, ["--nproc-per-node=3"], script_of(tmp_path)) as job:
+    script = script_of(tmp_path, epochs=EPOCHS)
+    with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:
         pid = trained(job, tmp_path, 3)[1]
         os.kill(pid, signal.SIGTERM)
         trained(job, tmp_path, 2)
@@ -61,19 +66,20 @@ def test_one_leaves_when_asked_to(tmp_path: Path, undisturbed_losses: list[float
         assert job.events("left", pid=pid)
         assert job.events("generation", size=2, lost=["rank 1 (left)"]), job.output()
         assert "died" not in job.output()
-    assert course_of(tmp_path, undisturbed_losses).sizes == [3, 2]
+    assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [3, 2]
 
 
 def test_all_are_asked_to_end_and_go_on_later(tmp_path: Path, undisturbed_losses: list[float]):
-    script = script_of(tmp_path, f"--checkpoint={tmp_path / 'saved'}", "--resume")
+    script = script_of(tmp_path, f"--checkpoint={tmp_path / 'saved'}", "--resume", epochs=EPOCHS)
     with Launched(tmp_path / "first", ["--nproc-per-node=3"], script) as job:
         trained(job, tmp_path, 3)
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM, job.output()
         assert job.events("saved"), job.output()
     with Launched(tmp_path / "second", ["--nproc-per-node=2"], script) as job:
+        job.hurry()
         assert job.end() == 0, job.output()
-    assert course_of(tmp_path, undisturbed_losses).sizes == [3, 2]
+    assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [3, 2]
 
 
 def test_what_another_launch_began_does_not_count():
@@ -91,16 +97,18 @@ def test_what_another_launch_began_does_not_count():
 
 
 def test_the_launcher_is_killed(tmp_path: Path, undisturbed_losses: list[float]):
-    with Launched(tmp_path, ["--nproc-per-node=3"], script_of(tmp_path)) as job:
+    script = script_of(tmp_path, epochs=EPOCHS)
+    with Launched(tmp_path, ["--nproc-per-node=3"], script) as job:
         pids = trained(job, tmp_path, 3)
         job.send(signal.SIGKILL)
         assert job.end() == -signal.SIGKILL
         os.kill(pids[2], signal.SIGKILL)
+        job.hurry()
         deadline = time.monotonic() + 60
         while any(_lives(pid) for pid in pids.values()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert "accuracy" in job.output()
-    assert course_of(tmp_path, undisturbed_losses).sizes == [3, 2]
+    assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [3, 2]
 
 
 def _lives(pid: int) -> bool:

@@ -191,6 +191,10 @@ def test_both_sides_need_the_same_key(tmp_path: Path, monkeypatch: pytest.Monkey
                     (dist.DistNetworkError, dist.DistBackendError), match="KEY_FILE"
                 ):
                     native.RingdistStore("127.0.0.1", store.port, -1, LIMIT / 4, other)
+                if other:  # one without a key may be early, so it tries for long
+                    bounded = native.BoundedStore("127.0.0.1", store.port, LIMIT, other, True)
+                    with pytest.raises(dist.DistBackendError, match="KEY_FILE"):
+                        bounded.connect(LIMIT)
 
 
 def test_the_last_of_its_clones_ends_it():
@@ -220,6 +224,20 @@ def test_it_is_waited_for_behind_a_proxy():
     served = _served_store.open_own("127.0.0.1", port, serves=True, timeout=LIMIT)
     opening.join(30)
     assert opened and served.num_keys() == opened[0].num_keys()
+
+
+def test_bounded_requests(store: dist.Store):
+    key = os.environ.get("RINGDIST_KEY_FILE", "")
+    own = _native.load().BoundedStore("127.0.0.1", store.port, LIMIT, key, is_hosted=True)
+    assert own.find("count") is None and own.count("count") == 0
+    assert own.add("count", 3) == own.count("count") == 3 and own.find("count") == "3"
+    assert own.compare_set("vote", "", "a") == "a" and own.compare_set("vote", "x", "b") == "a"
+    own.set("vote", "c")
+    assert own.compare_set("vote", "c", "d") == own.find("vote") == "d"
+    assert store.get("vote") == b"d"
+    with pytest.raises(dist.DistNetworkError, match=r"has failed \(.*no number"):
+        own.add("vote", 1)
+    assert own.find("vote") == "d"
 
 
 def test_signals_do_not_prolong_a_wait(store: dist.Store):

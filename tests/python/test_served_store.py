@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from support.launched import preloaded, python_path
+from support.job_key import needs_tls, write_key
+from support.launched import Launched, preloaded, python_path
 from support.pool import free_port
 from support.store import write
 
 from torch_ringdist import _served_store
 from torch_ringdist._launch.rendezvous_store import RendezvousStore
+from torch_ringdist._rendezvous import STORE_OF_RANKS
 from torch_ringdist._served_store import serve
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": python_path()}
@@ -43,8 +45,10 @@ SCRIPT = f"""
 import os, sys
 sys.path[:0] = {sys.path!r}
 from test_served_store import listening
-where = os.environ.get("RINGDIST_RDZV") or ":" + os.environ["MASTER_PORT"]
-print("at", *listening(int(where.rpartition(":")[2])))
+where = os.environ.get("RINGDIST_RDZV") or os.environ.get({STORE_OF_RANKS!r})
+where = (where or ":" + os.environ["MASTER_PORT"]).partition("?")[0]
+kind = "one of ringdist's" if where.startswith("ringdist://") else "a TCPStore"
+print(kind, "at", *listening(int(where.rpartition(":")[2])))
 """
 
 # Creates a group of two ranks first, of which rank 0 holds the store.
@@ -124,20 +128,105 @@ def test_a_launcher_holds_its_store_for_this_host_alone():
     ],
     ids=" ".join,
 )
-def test_launchers_hold_stores_for_the_hosts_of_the_job(line: list[str], tmp_path: Path):
+@pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
+def test_launchers_hold_stores_for_the_hosts_of_the_job(
+    line: list[str], tmp_path: Path, has_key: bool
+):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable] if "ringdistrun" in line[0] else []
-    done = preloaded.run(["-m", *line, *command, str(script)], env=ENVIRONMENT, timeout=120)
-    assert "at 127.0.0.1\n" in done.stdout + done.stderr, done
+    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    environment = {**ENVIRONMENT, **key}
+    done = preloaded.run(["-m", *line, *command, str(script)], env=environment, timeout=120)
+    kind = "one of ringdist's" if has_key else "a TCPStore"
+    assert f"{kind} at 127.0.0.1\n" in done.stdout + done.stderr, done
+    assert "refused" not in done.stdout + done.stderr, done
 
 
-def test_the_store_command_listens_where_it_says():
+GROUPS = """
+import os, sys, time, torch, torch.distributed as dist
+from torch_ringdist._generation import shared_store
+dist.init_process_group("ringdist")
+for group in (None, dist.new_group(backend="gloo")):
+    dist.all_reduce(ones := torch.ones(3), group=group)
+    assert ones[0] == 2
+print("a group in", type(shared_store(dist.distributed_c10d._get_default_store())).__name__)
+dist.destroy_process_group()
+dist.init_process_group("gloo")
+dist.all_reduce(ones := torch.ones(3))
+dist.destroy_process_group()
+print("another in its own", flush=True)
+if os.environ["RANK"] == "0":
+    time.sleep(100)
+sys.exit(7)
+"""
+
+
+@needs_tls
+def test_fixed_launchers_with_a_key(tmp_path: Path):
+    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))}
+    script = tmp_path / "script.py"
+    script.write_text(GROUPS)
+    options = ["--world-size=2", f"--rdzv=127.0.0.1:{free_port()}", "--nproc-per-node=1"]
+    first = Launched(tmp_path / "0", [*options, "--first-rank=0"], [str(script)], key)
+    second = Launched(tmp_path / "1", [*options, "--first-rank=1"], [str(script)], key)
+    with first, second:
+        for launched in (first, second):
+            assert launched.end() == 7, first.output() + second.output()
+            assert "a group in RingdistStore\n" in launched.output()
+            assert "another in its own\n" in launched.output()
+
+
+@needs_tls
+def test_a_fixed_launcher_with_another_key_is_refused(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text("import time; time.sleep(60)")
+    options = ["--world-size=2", f"--rdzv=127.0.0.1:{free_port()}", "--nproc-per-node=1"]
+    jobs = [
+        Launched(
+            tmp_path / str(rank),
+            [*options, f"--first-rank={rank}"],
+            [str(script)],
+            {"RINGDIST_KEY_FILE": str(write_key(tmp_path / f"{rank}.key"))},
+        )
+        for rank in range(2)
+    ]
+    with jobs[0], jobs[1]:
+        assert jobs[1].end(100) == 1, jobs[1].output()
+        assert "give all processes the same file by RINGDIST_KEY_FILE" in jobs[1].output()
+        assert "Traceback" not in jobs[1].output()
+
+
+ELASTIC_HOROVOD = """
+import torch, torch_ringdist.horovod as hvd
+hvd.init()
+print(hvd.size(), hvd.allreduce(torch.ones(1)).item(), hvd.broadcast_object(["in its own"])[0])
+hvd.shutdown()
+"""
+
+
+@needs_tls
+def test_horovod_finds_an_elastic_launchers_store_with_a_key(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(ELASTIC_HOROVOD)
+    line = ["-m", "torch_ringdist._launch.ringdistrun", "-np", "1", "--min-np", "1"]
+    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))}
+    done = preloaded.run(
+        [*line, sys.executable, str(script)], env={**ENVIRONMENT, **key}, timeout=120
+    )
+    assert "1 1.0 in its own\n" in done.stdout, done
+
+
+@pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
+def test_the_store_command_listens_where_it_says(tmp_path: Path, has_key: bool):
     port = free_port()
     line = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv=127.0.0.1:{port}"]
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as holder:
+    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    environment = {**ENVIRONMENT, **key}
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment) as holder:
         assert holder.stderr is not None
-        assert f"ranks can meet at 127.0.0.1:{port}" in holder.stderr.readline()
+        scheme = "ringdist://" if has_key else ""
+        assert f"ranks can meet at {scheme}127.0.0.1:{port};" in holder.stderr.readline()
         assert listening(port) == ["127.0.0.1"]
         holder.terminate()
 
@@ -156,4 +245,4 @@ def test_horovods_rank_0_listens_where_it_says(tmp_path: Path):
         for rank in range(2)
     ]
     outputs = [one.communicate(timeout=120)[0] for one in ranks]
-    assert outputs[0] == "at 127.0.0.1\n", outputs
+    assert outputs[0] == "a TCPStore at 127.0.0.1\n", outputs

@@ -167,6 +167,9 @@ def _whole(text: str, least: int) -> int:
 def rendezvous(text: str) -> tuple[str, int]:
     """Parses the value of --rdzv into host and port."""
     try:
-        return address("the address", text)
+        host, port, is_own = address("the address", text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("ringdist: ")) from None
+    if is_own and not os.environ.get("RINGDIST_KEY_FILE"):
+        raise argparse.ArgumentTypeError(f"{text} is a store with a key: set RINGDIST_KEY_FILE")
+    return host, port

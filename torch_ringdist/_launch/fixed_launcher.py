@@ -17,21 +17,25 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from torch_ringdist import _address
 from torch_ringdist._launch import addresses, signals
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist._output_paths import check_writable
-from torch_ringdist._served_store import serve
+from torch_ringdist._rendezvous import STORE_OF_RANKS, address_of_ranks
+from torch_ringdist._served_store import has_key, serve_for_job
 from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._progress import number_in
 from torch_ringdist.elastic._store import exchange, open_store, text_of
 
 _POLL = 0.05  # seconds
 _ASK = 0.5  # seconds between two checks for failures on other hosts
+_MEET = 60.0  # seconds to wait for the launcher of rank 0
 _LEAVE = 5.0  # seconds for launchers to read a failure, or --grace if that is more
-# Store keys: the number of ranks that have ended, and the first failure as "STATUS TEXT". All
-# launchers that still have ranks exit with that status, because any of them may be the one with the
-# caller's exit status.
+# Store keys: the number of ranks that have ended, MASTER_PORT if there is a key, and the first
+# failure as "STATUS TEXT". All launchers that still have ranks exit with that status, because any
+# of them may be the one with the caller's exit status.
 _ENDED = "ringdist/ranks_ended"
+_MASTER_PORT = "ringdist/master_port"
 _FAILED = "ringdist/failed"
 
 
@@ -44,13 +48,13 @@ class FixedLauncher:
         self._args = args
         host, port = args.rdzv or ("127.0.0.1", 0)
         self._holds = args.first_rank == 0
-        if not self._holds:
-            addresses.wait_for(host, port)
-        else:
-            self._held = serve(host, port, wait_for_workers=False)
+        if self._holds:
+            self._held = serve_for_job(host, port)
             port = self._held.port
-        self._store = open_store(host, port)
-        self._address = (host, port)
+        elif not has_key():
+            addresses.wait_for(host, port)
+        self._store = open_store(host, port, has_key())
+        self._of_store = self._store_variables(host, port)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
         check_writable(self._folder / f"worker-{args.first_rank}.0.log", "--log-dir")
@@ -67,17 +71,40 @@ class FixedLauncher:
         self._signals: list[int] = []
         self._asked_at = 0.0
 
+    def _store_variables(self, host: str, port: int) -> dict[str, str]:
+        """Returns the variables by which ranks find the store at an address."""
+        if not has_key():
+            # Ranks use this store, and none serves one.
+            agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+            return {"MASTER_ADDR": host, "MASTER_PORT": str(port), **agent}
+        # Groups of other backends use the TCPStore that rank 0 serves at MASTER_PORT for them.
+        if self._holds:
+            with socket.create_server(("", 0)) as free:
+                self._store.set(_MASTER_PORT, str(free.getsockname()[1]))
+        until = time.monotonic() + _MEET
+        while not (master_port := text_of(self._store, _MASTER_PORT)):
+            if time.monotonic() > until:
+                raise dist.DistNetworkError(
+                    f"ringdist: the store at {_address.join(host, port)} has no {_MASTER_PORT}: "
+                    "does the launcher of rank 0 have the same version?"
+                )
+            time.sleep(_POLL)
+        return {
+            "MASTER_ADDR": host,
+            "MASTER_PORT": master_port,
+            STORE_OF_RANKS: address_of_ranks(host, port, "ranks", f"{host}:{master_port}"),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+        }
+
     # Returns the environment of a rank, with the variables of torchrun.
     def _environment(self, local_rank: int) -> dict[str, str]:
-        args, (host, port) = self._args, self._address
+        args = self._args
         ours = {
             "RANK": str(args.first_rank + local_rank),
             "LOCAL_RANK": str(local_rank),
             "WORLD_SIZE": str(args.world_size),
             "LOCAL_WORLD_SIZE": str(args.nproc_per_node),
-            "MASTER_ADDR": host,
-            "MASTER_PORT": str(port),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # ranks use this store, none creates one
+            **self._of_store,
         }
         usual = {"PYTHONUNBUFFERED": "1"}
         if args.nproc_per_node > 1:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 import torch.distributed as dist
 
 from torch_ringdist import _address
 from torch_ringdist._launch.addresses import answers, is_here, wait_for
-from torch_ringdist._served_store import serve
+from torch_ringdist._served_store import has_key, open_or_serve, serve
 from torch_ringdist.elastic._progress import FINISHED, TRAINING, Workers, beats_of, progress_of
 from torch_ringdist.elastic._store import open_store
 
@@ -20,7 +21,8 @@ class RendezvousStore:
     """Hosts or finds the store of a job, and counts the running workers in it.
 
     Attributes:
-        address: "host:port", for RINGDIST_RDZV.
+        address: "host:port" of a TCPStore, or "ringdist://host:port" of a store of ringdist's own,
+            which it is with a key. For RINGDIST_RDZV.
         held_here: True if this process hosts the store, which then ends with it.
     """
 
@@ -28,19 +30,24 @@ class RendezvousStore:
         """Hosts the store, or waits for it. Raises OSError or torch.distributed.DistError if it is
         not available."""
         host, port = wanted or ("127.0.0.1", 0)
-        self.held_here = wanted is None or (is_here(host) and not answers(host, port))
+        here, is_own = wanted is None or is_here(host), has_key()
         self._job = job
+        self._held: Any = None
         # Until the store answers, the group counts as alive.
         self._beats, self._beaten_at = -1, time.monotonic()
         self._here = 0  # running workers of this launcher
-        if self.held_here:
-            self._held = serve(host, port, wait_for_workers=False)
-            port = self._held.port
+        if is_own:
+            self._held, self.held_here = open_or_serve(host, port, serves=here)
         else:
-            wait_for(host, port)
-        self._store = open_store(host, port)
+            self.held_here = wanted is None or (here and not answers(host, port))
+            if self.held_here:
+                self._held = serve(host, port, wait_for_workers=False)
+            else:
+                wait_for(host, port)
+        port = self._held.port if self.held_here else port
+        self._store = open_store(host, port, is_own)
         self._workers = Workers(self._store, job)
-        self.address = _address.join(host, port)
+        self.address = _address.join_store(host, port, is_own)
 
     @property
     def is_needed(self) -> bool:

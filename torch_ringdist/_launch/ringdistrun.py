@@ -23,7 +23,7 @@ from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
 from torch_ringdist._launch.remote_command import HostCommand, RemoteCommand, end_all, is_local
 from torch_ringdist._launch.worker import forget_stdout
-from torch_ringdist._served_store import serve, warn_of_all_addresses
+from torch_ringdist._served_store import has_key, serve_for_job, warn_of_all_addresses
 from torch_ringdist.elastic._store import open_store
 
 _DESCRIPTION = """\
@@ -255,9 +255,9 @@ def _run_elastic(args: argparse.Namespace) -> int:
     here = is_local(host)
     if not here:  # it may lead here all the same, as by NAT
         warn_of_all_addresses(f"{host} is no address of this host")
-    held = serve(host if here else "0.0.0.0", args.port or 0, wait_for_workers=False)
+    held = serve_for_job(host if here else "0.0.0.0", args.port or 0)
     args.store_port = held.port
-    args.store_host = host if addresses.answers(host, held.port) else "127.0.0.1"
+    args.store_host = host if here or addresses.answers(host, held.port) else "127.0.0.1"
 
     def start(share: Share) -> RemoteCommand:
         if args.verbose:
@@ -265,7 +265,7 @@ def _run_elastic(args: argparse.Namespace) -> int:
         alone = len(args.shares) == 1
         return _start(args, share, "" if alone else f"{share.host} ")
 
-    return ElasticJob(args, open_store(args.store_host, held.port), start).run()
+    return ElasticJob(args, open_store(args.store_host, held.port, has_key()), start).run()
 
 
 # Runs a job with a fixed number of ranks and returns its exit status.

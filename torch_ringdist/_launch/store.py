@@ -10,13 +10,14 @@ import torch.distributed as dist
 
 from torch_ringdist import _address
 from torch_ringdist._launch import addresses, arguments, signals
-from torch_ringdist._served_store import serve
+from torch_ringdist._served_store import has_key, serve_for_job
 from torch_ringdist.elastic import _log
 
 _DESCRIPTION = """\
 Hold the store in which the ranks of torch_ringdist.elastic meet, for those that something else
 launches with RINGDIST_RDZV. It stays until it is asked to end (Ctrl-C, SIGTERM); several jobs may
-use it, with other values of RINGDIST_JOB.
+use it, with other values of RINGDIST_JOB. With RINGDIST_KEY_FILE it is encrypted, and ranks find it
+by RINGDIST_RDZV=ringdist://HOST:PORT.
 """
 
 _EXAMPLES = """\
@@ -54,9 +55,10 @@ def run(args: argparse.Namespace) -> int:
     ends = signals.that_ask()
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # the threads of the store inherit the mask
     try:
-        store = serve(host, port, wait_for_workers=False)
+        store = serve_for_job(host, port)
     except dist.DistError as error:
         raise OSError(str(error)) from error
-    _log.event("store", f"ranks can meet at {_address.join(host, store.port)}; Ctrl-C ends it")
+    address = _address.join_store(host, store.port, has_key())
+    _log.event("store", f"ranks can meet at {address}; Ctrl-C ends it")
     signal.sigwait(ends)
     return 0

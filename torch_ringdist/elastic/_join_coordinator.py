@@ -27,7 +27,7 @@ import torch.distributed as dist
 import torch_ringdist
 from torch_ringdist import _address
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist._generation import open_tcp_store
+from torch_ringdist._generation import open_client
 from torch_ringdist._join import ElasticJob
 from torch_ringdist.elastic import _log, _rank_state
 from torch_ringdist.elastic._progress import (
@@ -66,7 +66,8 @@ class JoinCoordinator:
         self._stopped: threading.Event | None = None  # stops the heartbeat thread
         self._writer = Writer()
         self._last: Callable[[], None] | None = None  # last write of go_on()
-        self._store = open_store(settings.host, settings.port, settings.rejoin_timeout)
+        self._place = (settings.host, settings.port, settings.is_own)
+        self._store = open_store(*self._place, settings.rejoin_timeout)
         self._heard = 0.0  # time of the store's last answer during enter()
 
     def enter(self, terms: dict[str, str]) -> int:
@@ -144,7 +145,7 @@ class JoinCoordinator:
         began = time.monotonic()
         try:
             _, report = torch_ringdist.join(
-                _address.join(self._settings.host, self._settings.port),
+                _address.join_store(*self._place),
                 timeout=_SLICE,
                 options=self._settings.options,
                 job=self._job,
@@ -320,8 +321,7 @@ class JoinCoordinator:
     # Creates a group of this process alone and admits newcomers.
     def _found(self) -> None:
         self._founder = self._id
-        place = (self._settings.host, self._settings.port)
-        client = open_tcp_store(place, self._settings.timeout)
+        client = open_client(*self._place, self._settings.timeout)
         dist.init_process_group(
             "ringdist",
             # A process that takes over from a dead founder must not find its keys.

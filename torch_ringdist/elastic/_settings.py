@@ -34,6 +34,7 @@ class Settings:
 
     Attributes:
         host, port: address of the store.
+        is_own: the store is one of ringdist's own, not a TCPStore.
         min_ranks: with fewer ranks, training waits.
         start_ranks: number of ranks for the first step. After rejoin_timeout, min_ranks are enough.
         max_ranks: with this many ranks, further ones wait; 0 for no limit.
@@ -47,6 +48,7 @@ class Settings:
 
     host: str
     port: int
+    is_own: bool
     min_ranks: int
     start_ranks: int
     max_ranks: int
@@ -73,7 +75,7 @@ def read(
             f"ringdist: elastic.init: {RENDEZVOUS} is not set, so nothing tells where the ranks "
             "meet. Launch with: python -m torch_ringdist run --nproc-per-node=4 script.py"
         )
-    host, port = address(RENDEZVOUS, text)
+    host, port, is_own = address(RENDEZVOUS, text)
     _warn_of_torchrun(environment)
     at_least = _count("min_ranks", min_ranks) if min_ranks is not None else None
     least = at_least or _variable(environment, MIN_RANKS, 1)
@@ -95,6 +97,7 @@ def read(
     return Settings(
         host=host,
         port=port,
+        is_own=is_own,
         min_ranks=least,
         start_ranks=max(least, start),
         max_ranks=most,
@@ -107,11 +110,14 @@ def read(
     )
 
 
-def address(what: str, text: str) -> tuple[str, int]:
-    """Parses "host:port". Raises ArgumentError that calls it `what`."""
-    place = _address.parse(text)
+def address(what: str, text: str) -> tuple[str, int, bool]:
+    """Parses "host:port" of a TCPStore, or "ringdist://host:port" of a store of ringdist's own, for
+    which the last result is True. Raises ArgumentError that calls it `what`."""
+    place = _address.parse_store(text)
     if place is None or place[1] == 0:
-        raise ArgumentError(f'ringdist: {what} must be "host:port", got {text!r}')
+        raise ArgumentError(
+            f'ringdist: {what} must be "host:port" or "ringdist://host:port", got {text!r}'
+        )
     return place
 
 

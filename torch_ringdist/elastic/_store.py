@@ -23,14 +23,22 @@ _PAUSE = 1.0  # seconds between two attempts to write
 
 
 def open_store(
-    host: str, port: int, timeout: timedelta = timedelta(seconds=_OPENING)
+    host: str,
+    port: int,
+    is_own: bool = False,
+    timeout: timedelta = timedelta(seconds=_OPENING),
 ) -> BoundedStore:
-    """Opens a client, which seals values if this process has RINGDIST_KEY_FILE. Raises
-    torch.distributed.DistNetworkError if no store answers there within `timeout`, and ArgumentError
-    for a bad key."""
+    """Opens a client of a store of ringdist's own, or of a TCPStore. If this process has
+    RINGDIST_KEY_FILE, the connections to the former are encrypted, and values in the latter.
+
+    Raises:
+        torch.distributed.DistNetworkError: no store answers there within `timeout`.
+        torch.distributed.DistBackendError: a store of ringdist's own does not have the key.
+        ArgumentError: the key is bad.
+    """
     key_file = os.environ.get("RINGDIST_KEY_FILE", "")
     limit = timedelta(seconds=LIMIT)
-    store: BoundedStore = _native.load().BoundedStore(host, port, limit, key_file)
+    store: BoundedStore = _native.load().BoundedStore(host, port, limit, key_file, is_own)
     store.connect(timeout)
     return store
 

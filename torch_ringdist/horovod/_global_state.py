@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
+from torch_ringdist._generation import open_client
 from torch_ringdist._rendezvous import store_of_ranks
 from torch_ringdist._served_store import open_of_ranks, serve
 from torch_ringdist._units import LONGEST
@@ -295,7 +296,7 @@ def _store_of_one(me: LaunchInfo) -> dist.Store:
     if dist.is_initialized() or not is_elastic():
         return dist.HashStore()
     # This connection later determines the address at which others find this rank.
-    store = dist.TCPStore(me.address, me.port, is_master=False, wait_for_workers=False)
+    store = open_client(me.address, me.port, me.has_own_store, _timeout("HOROVOD_START_TIMEOUT"))
     return dist.PrefixStore(f"horovod/alone/{uuid.uuid4().hex}", store)
 
 

@@ -22,6 +22,7 @@ class LaunchInfo:
         local_rank, local_size: the same among the ranks of its host; None if the launcher does not
             set them.
         address, port: address for rank 0's store.
+        has_own_store: the store there is one of ringdist's own, not a TCPStore.
     """
 
     rank: int
@@ -30,6 +31,7 @@ class LaunchInfo:
     local_size: int | None
     address: str
     port: int
+    has_own_store: bool = False
 
 
 # Variables with rank, size, local rank and local size. The first launcher with a rank counts.
@@ -58,8 +60,8 @@ def launched(environment: Mapping[str, str] | None = None) -> LaunchInfo:
     env = os.environ if environment is None else environment
     if is_elastic(env):  # a job of one rank until it trains
         local_rank, local_size = (number_of(env, one) for one in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-        address, port = elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS])
-        return LaunchInfo(0, 1, local_rank, local_size, address, port)
+        place = elastic_settings.address(RENDEZVOUS, env[RENDEZVOUS])
+        return LaunchInfo(0, 1, local_rank, local_size, *place)
     for launcher, names in _LAUNCHERS.items():
         rank, size = (number_of(env, name) for name in names[:2])
         if rank is None or size is None:

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "control/control_history.h"
-#include "rendezvous/sealed_store.h"
 
 namespace ringdist {
 namespace {
@@ -93,13 +92,10 @@ ActiveStore::ActiveStore(Context& context, const CommunicatorOptions& options)
 
 std::shared_ptr<LazyStore> ActiveStore::at(const std::string& address) const {
   return std::make_shared<LazyStore>(
-      [first = first_, home = home_, address,
-       key = context_.tls_key()]() -> Result<std::shared_ptr<Store>> {
+      [first = first_, home = home_, address]() -> Result<std::shared_ptr<Store>> {
         if (address.empty() && first) return first;
         if (address.empty() || !home) return Error(ErrorKind::kSystem, "the group has no store");
-        auto opened = home->open(address);
-        if (!opened.ok()) return opened;
-        return sealed_with(key, opened.value(), /*scope=*/"");
+        return home->open(address);
       });
 }
 

@@ -14,6 +14,7 @@
 #include "store/hosted_store.h"
 #include "store/remote_store.h"
 #include "support/test_key.h"
+#include "support/threads.h"
 
 namespace ringdist {
 namespace {
@@ -54,6 +55,16 @@ class StoreTest : public testing::TestWithParam<bool> {
     return out;
   }
 };
+
+TEST_P(StoreTest, StopEndsItsThreads) {
+  const auto connected = client();
+  EXPECT_EQ(count_threads("ringdist-store"), 1);
+  EXPECT_EQ(count_threads("ringdist-tls"), GetParam() ? 1 : 0);
+  hosted_->stop();
+  hosted_->stop();
+  EXPECT_EQ(count_threads("ringdist-store") + count_threads("ringdist-tls"), 0);
+  EXPECT_EQ(connected->connect(Milliseconds(100)).kind(), ErrorKind::kPeerLost);
+}
 
 TEST_P(StoreTest, HasTheMeaningOfC10dsStores) {
   const auto a = client();

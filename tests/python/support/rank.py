@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+import torch_ringdist
 from torch_ringdist import _native
 
 # Longer than any healthy call on a loaded machine, shorter than the pool's limit. So the backend,
@@ -70,12 +71,17 @@ class Ranks:
     launch: Launch
     store: dist.Store
     gloo: dist.ProcessGroup | None = None
-    groups = itertools.count()
+    stores = itertools.count()
 
 
 def store_for(name: str) -> dist.Store:
     """Returns a separate store for the group `name`. All ranks use the same name."""
     return dist.PrefixStore(f"{Ranks.launch.prefix}/{name}", Ranks.store)
+
+
+def new_store() -> dist.Store:
+    """Returns a separate store without keys. All ranks of the pool call it."""
+    return store_for(f"new {next(Ranks.stores)}")
 
 
 def init(name: str = "default", **settings: Any) -> None:
@@ -147,6 +153,18 @@ def poll(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
             return False
         time.sleep(0.002)
     return True
+
+
+def dump() -> str:
+    """Returns torch_ringdist.dump(), from a moment at which the lane has time to answer."""
+    texts = [""]
+
+    def answered() -> bool:
+        texts[0] = torch_ringdist.dump()
+        return "the lane is busy" not in texts[0].split("\n", 1)[0]
+
+    assert poll(answered, 30), texts[0]
+    return texts[0]
 
 
 def in_threads(functions: Sequence[Callable[[], Any]], seconds: float = 60.0) -> list[Any]:

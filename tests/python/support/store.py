@@ -1,6 +1,9 @@
-"""Writing to a store that others read, and a store for tests of stores that fail or are slow."""
+"""Writing to a store that others read, waiting for what they write, and a store for tests of stores
+that fail or are slow."""
 
 from __future__ import annotations
+
+import time
 
 import torch.distributed as dist
 
@@ -9,6 +12,15 @@ def write(store: dist.Store, key: str, value: str | bytes) -> None:
     """Sets the value and waits until others can read it, which TCPStore.set() does not."""
     store.set(key, value)
     store.check([key])
+
+
+def wait_for(store: dist.Store, *keys: str, seconds: float = 50.0) -> None:
+    """Waits until the keys exist. Unlike store.wait(), it does not block this process' client of
+    the store, which the backend uses too."""
+    deadline = time.monotonic() + seconds
+    while not store.check(list(keys)):
+        assert time.monotonic() < deadline, f"not written within {seconds:g} s: {keys}"
+        time.sleep(0.02)
 
 
 class ForwardingStore(dist.Store):
