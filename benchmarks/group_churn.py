@@ -33,7 +33,10 @@ from benchmarks import ranks
 
 WARM = 100  # groups before memory is compared
 ALLOWED_KIB = 2048
-SETTLE = 1.5  # seconds; idle threads of the backend end after one
+# Number of polls, one every 20 ms, in which no thread may end before resources are counted. Idle
+# threads of the backend end after a second.
+SETTLE = 75
+PATIENCE = 20.0  # seconds
 ELEMENTS = 16_384
 
 
@@ -90,6 +93,17 @@ def use(group: dist.ProcessGroup | None) -> None:
     sending.wait()
 
 
+def settle() -> None:
+    """Waits until idle threads have ended. It counts polls, because time also passes while the
+    process stands still."""
+    threads, same, deadline = -1, 0, time.monotonic() + PATIENCE
+    while same < SETTLE and time.monotonic() < deadline:
+        now = len(os.listdir("/proc/self/task"))
+        same = same + 1 if now == threads else 0
+        threads = now
+        time.sleep(0.02)
+
+
 def churn(groups: int, marks: set[int], backend: str, quiet: bool = True) -> list[Footprint]:
     """Creates, uses and destroys groups of all ranks. Returns the footprint after each group number
     in `marks`.
@@ -99,7 +113,7 @@ def churn(groups: int, marks: set[int], backend: str, quiet: bool = True) -> lis
     tqdm.monitor_interval = 0  # otherwise the thread of tqdm would be counted
     use(None)
     dist.barrier()  # opens the connections of the operations below, which stay
-    time.sleep(SETTLE)
+    settle()
     footprints = [Footprint.now(0)]
     for number in tqdm(range(1, groups + 1), desc=backend, unit="group", disable=quiet or None):
         group = dist.new_group(backend=backend)
@@ -110,7 +124,7 @@ def churn(groups: int, marks: set[int], backend: str, quiet: bool = True) -> lis
             # No rank counts while another still creates or destroys, or while idle threads are
             # left.
             dist.barrier()
-            time.sleep(SETTLE)
+            settle()
             footprints.append(Footprint.now(number))
     return footprints
 

@@ -3,8 +3,10 @@ backend."""
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import secrets
 import select
 import socket
 import tempfile
@@ -94,8 +96,14 @@ class TcpRing:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Returns a port at which nothing listens.
+
+    It lies below those that Linux hands out, so no program gets it by chance before its use.
+    """
+    while True:
+        port = 10000 + secrets.randbelow(20000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def launch(world: int, body: Callable[..., None], *arguments: Any) -> None:

@@ -29,7 +29,7 @@ RATE = re.compile(r"none|[1-9][0-9]*(\.[0-9]+)?[kmg]bit")
 # A small burst lets few bytes pass unshaped after a pause. 10 Gb/s still reaches 9.5 with it.
 SHAPER = "burst 128kb latency 20ms"
 MAX_HOSTS = 32
-CARRIER_LIMIT = 5.0  # seconds
+CARRIER_LIMIT = 30.0  # seconds
 KILL_LIMIT = 5.0  # seconds
 
 

@@ -155,13 +155,13 @@ def measure(
     most_memory = most_descriptors = 0
     with _attack(name, job, hosts, seconds) as process:
         first, begin = job.steps(), time.monotonic()
-        while process.poll() is None and time.monotonic() < begin + seconds + 15:
+        while process.poll() is None and time.monotonic() < begin + seconds + 60:
             time.sleep(0.2)
             grown = [now - memory[pid] for pid, now in job.memory().items()]
             opened = [now - descriptors[pid] for pid, now in job.descriptors().items()]
             most_memory = max(most_memory, *grown)
             most_descriptors = max(most_descriptors, *opened)
-        rate = (job.steps() - first) / (time.monotonic() - begin) / quiet
+        rate = (job.steps() - first) / (time.monotonic() - begin) / max(quiet, 0.1)
         done = (process.stdout.read() if process.poll() is not None else "").strip()
     wrong = []
     if not done:
@@ -241,12 +241,13 @@ def attack_job(names: list[str], has_key: bool, quick: bool) -> list[str]:
         before = job.members()
         for name in tqdm(names, unit="attack", disable=not sys.stderr.isatty()):
             seconds = 3.0 if quick else 30.0
-            logged = job.refusals()
+            logged, begin = job.refusals(), time.monotonic()
             row, wrong = measure(name, job, hosts, seconds, judges_rate=not quick)
             logged = job.refusals() - logged
             if has_key:
                 row += f"   {logged} refusals in the logs"
-                if not 0 < logged <= (seconds + 20) * len(job.pids) and name != JOIN:
+                most = (time.monotonic() - begin + 20) * len(job.pids)
+                if not 0 < logged <= most and name != JOIN:
                     wrong.append("refusals")
             tqdm.write(row + (f"   FAILED: {', '.join(wrong)}" if wrong else ""))
             failed += wrong

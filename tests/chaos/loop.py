@@ -35,6 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--steps", type=int, default=100)
     add("--pause", type=float, default=0.01)
+    add("--hurry", type=Path, help="once this file exists, steps have no pause")
     add("--codec")
     add("--wrong", choices=WRONG, default="")
     add("--worker", type=int, default=-1, help="where it is wrong; -1: everywhere")
@@ -44,9 +45,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--checkpoint", default="checkpoint")
     add("--owed", type=Path)
     add("--hook", action="store_true", help="torch's own that sends fp16")
-    add("--linger", type=float, default=0.0, help="seconds that rank 0 has more to do in the end")
-    add("--linger-from", type=Path, help="count them from when this file exists")
-    add("--touch", type=Path, help="create this file before joining")
+    add("--linger-until", type=Path, help="rank 0 has more to do in the end, until it exists")
     return parser.parse_args()
 
 
@@ -77,10 +76,9 @@ class Loop:
             self.step(model)
             state.commit()
             self.log("committed")
-        if dist.get_rank() == 0:
-            while self.args.linger_from is not None and not self.args.linger_from.exists():
-                time.sleep(0.02)
-            time.sleep(self.args.linger)
+        until = self.args.linger_until
+        while dist.get_rank() == 0 and until is not None and not until.exists():
+            time.sleep(0.02)
         return state.steps
 
     def step(self, model: nn.Module) -> None:
@@ -92,7 +90,8 @@ class Loop:
             state.optimizer.step()
         if wrong == RAISE and state.steps == DRIFT_AT:
             raise ValueError("a mistake of the user's")
-        time.sleep(self.args.pause)
+        if self.args.hurry is None or not self.args.hurry.exists():
+            time.sleep(self.args.pause)
         dist.all_reduce(torch.ones(1))
         if wrong != LATE:
             state.optimizer.step()
@@ -127,8 +126,6 @@ def main() -> int:
     args = parse_arguments()
     elastic.init(args.min_ranks, args.rejoin_timeout, checkpoint=args.checkpoint)
     loop = Loop(args)
-    if args.touch is not None:
-        args.touch.touch()
     steps = elastic.run(loop.train)(loop.state)
     print(f"trained {steps} steps, {dist.get_world_size()} ranks")
     dist.destroy_process_group()

@@ -4,8 +4,9 @@
 
 The file has one JSON object per line: `{"collected": N}`, `{"begun": TEST}`, and finally `{"test":
 TEST, "outcome": ..., "seconds": ..., "reason": ...}`. With --sample-seed the order of tests is
-random. After --until (time.time()) no further test begins. With pytest-xdist, every worker chooses
-the same tests, and the controlling process records their outcomes.
+random. After --until (time.time()) no further test begins, unless all so far were skipped. With
+pytest-xdist, every worker chooses the same tests, and the controlling process records their
+outcomes.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Recorder:
         self._file: Path = config.getoption("--record")
         self._until: float | None = config.getoption("--until")
         self._reports: dict[str, list[pytest.TestReport]] = {}
+        self._has_run = False
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
@@ -86,6 +88,7 @@ class Recorder:
         bad = next((report for report in reports if report.failed), None)
         skipped = next((report for report in reports if report.skipped), None)
         ended = bad or skipped
+        self._has_run |= bad is not None or skipped is None
         _write(
             self._file,
             {
@@ -95,7 +98,8 @@ class Recorder:
                 "reason": _reason(ended) if ended else "",
             },
         )
-        if self._until is not None and time.time() > self._until:
+        # A sample of skipped tests alone shows nothing.
+        if self._until is not None and time.time() > self._until and self._has_run:
             self._session.shouldstop = "the time is up"
 
 

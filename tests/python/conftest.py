@@ -29,7 +29,9 @@ def pools(_kept: dict[int, Pool], request: pytest.FixtureRequest) -> Iterator[Ca
 
     def get(size: int) -> Pool:
         if size not in _kept or not _kept[size].alive:
-            _kept[size] = Pool(size)
+            # A process that stalls on a busy machine must not end the tests after it.
+            patience = os.environ.get("RINGDIST_PEER_TIMEOUT", "60")
+            _kept[size] = Pool(size, environment={"RINGDIST_PEER_TIMEOUT": patience})
         used.append(_kept[size])
         return _kept[size]
 

@@ -238,7 +238,7 @@ def _fails(how: str) -> Raised | None:
     error = None
     if rank != 1:
         options = dist.AllreduceOptions()
-        options.timeout, options.asyncOp = timedelta(seconds=1.5), True
+        options.timeout, options.asyncOp = timedelta(seconds=3), True
         tensor = torch.ones(100, 3).t() if how == "transposed" else torch.ones(100)
         work = group.allreduce([tensor], options)
         error = caught(dist.barrier, group)
@@ -255,7 +255,7 @@ def test_it_fails_with_what_an_earlier_op_failed_of(pools, how: str):
             continue
         assert error and "barrier #3" in error.text, error
         assert "for op #2" in error.text and "called by rank 1" in error.text, error
-        assert error.after < 15, error
+        assert error.after < 60, error
 
 
 def _names() -> Raised | None:
@@ -265,7 +265,7 @@ def _names() -> Raised | None:
     error = None
     if dist.get_rank() != 1:
         dist.all_reduce(torch.ones(5), group=group, async_op=True)
-        error = caught(monitored_barrier, group, 2000, all_ranks=True)
+        error = caught(monitored_barrier, group, 3000, all_ranks=True)
     dist.barrier()
     dist.destroy_process_group(group)
     return error
@@ -274,5 +274,5 @@ def _names() -> Raised | None:
 def test_who_waits_for_an_earlier_op_has_come(pools):
     error, _, other = pools(3).run(_names)
     for one in (error, other):
-        assert one and "Rank 1 failed to pass monitoredBarrier in 2000 ms" in one.text, one
+        assert one and "Rank 1 failed to pass monitoredBarrier in 3000 ms" in one.text, one
         assert "#3 (" not in one.text, one

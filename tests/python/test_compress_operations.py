@@ -289,7 +289,7 @@ def test_bad_input(pools, case: str):
 
 
 def _different_codecs(codecs: tuple[str, str]) -> Raised | None:
-    group = new_group(10)
+    group = new_group()
     codec = codecs[dist.get_rank() % 2]
     error = caught(torch_ringdist.all_reduce, torch.ones(5000), group=group, codec=codec)
     if error is None:  # done before the other rank's error arrived

@@ -96,19 +96,19 @@ def test_each_outcome_is_told(server: Server):
 def test_a_failing_rank_ends_the_test_at_once(server: Server):
     start = time.monotonic()
     failed = server.run("ringdist", "test_fails", 50)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 45
     assert (failed.outcome, failed.reason) == ("failed", "ValueError: wrong sum")
     assert "-- rank 1" in failed.detail and "File x" in failed.detail
 
 
 def test_a_time_limit_shows_all_stacks_and_leaves_no_process(server: Server, fake: Path):
-    hung = server.run("ringdist", "test_hangs", 0.5)
-    assert (hung.outcome, hung.reason) == ("failed", "no end within 0.5 s")
+    hung = server.run("ringdist", "test_hangs", 4)
+    assert (hung.outcome, hung.reason) == ("failed", "no end within 4 s")
     assert hung.detail.count("in wait_here") == 2, hung.detail
     children = [int(pid) for pid in Path(f"{fake}.child").read_text().split()]
     assert len(children) == 2
     # The children are killed, but not reaped yet.
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while any(is_running(pid) for pid in children) and time.monotonic() < until:
         time.sleep(0.01)
     assert not any(is_running(pid) for pid in children)

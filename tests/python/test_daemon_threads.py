@@ -59,7 +59,7 @@ for number in range(ROUNDS):
 
 
 def test_no_abort_at_exit(tmp_path: Path):
-    (done,) = run_interpreters(1, SCRIPT, timeout=110, FOLDER=str(tmp_path))
+    (done,) = run_interpreters(1, SCRIPT, FOLDER=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "", f"{done.stdout}{done.stderr}"
     assert "terminate called" not in done.stderr, done.stderr

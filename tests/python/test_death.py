@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +16,11 @@ from support.pool import Pool
 from support.rank import Raised, caught
 
 SIZE = 4
-DEATH_LIMIT = 1.0
-PEER_TIMEOUT = 2.0
+# A death that is found only by silence, or by the timeout of an operation, takes LONG.
+LONG = 300
+PATIENT = {"RINGDIST_PEER_TIMEOUT": str(LONG)}
+DEATH_LIMIT = 60.0  # far less than LONG, and more than a busy machine stalls a process
+PEER_TIMEOUT = 4.0  # test_stopped waits for it
 
 
 def _prepare() -> None:
@@ -42,21 +48,27 @@ def _call_once() -> Raised:
     return caught(dist.all_reduce, torch.ones(1000))
 
 
+def _patient(fresh_pool: Callable[..., Pool], **launch: Any) -> Pool:
+    """Returns a pool in which only the report of a death ends a wait within LONG."""
+    limit = timedelta(seconds=LONG)
+    return fresh_pool(SIZE, **{"environment": PATIENT, "timeout": limit, **launch})
+
+
 def _prepared(pool: Pool) -> Pool:
     pool.run(_prepare)
     return pool
 
 
-def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, float]:
+def _errors(pool: Pool, victim: int, begin: float) -> dict[int, float]:
     """Returns the seconds from `begin` until each survivor raised. All must name the victim in
     time."""
-    errors = pool.collect(15, without=(victim,))
+    errors = pool.collect(100, without=(victim,))
     took = {rank: error.at - begin for rank, error in errors.items()}
     print("seconds from the signal to the error:", {r: round(t, 3) for r, t in took.items()})
     for rank, error in errors.items():
         assert "DistNetworkError" in error.kinds, f"rank {rank}: {error}"
         assert f"rank {victim} (" in error.text, f"rank {rank}: {error}"
-        assert took[rank] < limit, f"rank {rank} after {took[rank]:.2f} s: {error}"
+        assert took[rank] < DEATH_LIMIT, f"rank {rank} after {took[rank]:.2f} s: {error}"
     return took
 
 
@@ -65,44 +77,45 @@ def _errors(pool: Pool, victim: int, begin: float, limit: float) -> dict[int, fl
 @pytest.mark.parametrize("megabytes", [1, 64])
 @pytest.mark.parametrize("transport", ["shm", "tcp", "ucx"])
 def test_killed_in_the_middle_of_an_op(fresh_pool, transport: str, victim: int, megabytes: int):
-    pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_TRANSPORT": transport}))
+    variables = {**PATIENT, "RINGDIST_TRANSPORT": transport}
+    pool = _prepared(_patient(fresh_pool, environment=variables))
     pool.start(_busy, megabytes)
     time.sleep(0.7)
-    _errors(pool, victim, pool.kill(victim), DEATH_LIMIT)
+    _errors(pool, victim, pool.kill(victim))
 
 
 def test_killed_while_all_others_wait_for_it(fresh_pool):
-    pool = _prepared(fresh_pool(SIZE))
+    pool = _prepared(_patient(fresh_pool))
     pool.start(_waiting, 1)
     time.sleep(0.7)
-    _errors(pool, 1, pool.kill(1), DEATH_LIMIT)
+    _errors(pool, 1, pool.kill(1))
 
 
 @pytest.mark.check
 def test_killed_while_nothing_runs(fresh_pool):
-    pool = _prepared(fresh_pool(SIZE))
+    pool = _prepared(_patient(fresh_pool))
     pool.kill(3)
     time.sleep(1.0)
     for pipe in pool.pipes[:3]:
         pipe.send((__name__, "_call_once", ()))
-    for error in pool.collect(30, without=(3,)).values():
+    for error in pool.collect(100, without=(3,)).values():
         assert error is not None and "rank 3 (" in error.text, error
-        assert error.after < 0.5, error
+        assert error.after < DEATH_LIMIT, error
 
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_killed_while_the_others_wait_for_its_first_op(fresh_pool, victim: int):
-    pool = fresh_pool(SIZE)
+    pool = _patient(fresh_pool)
     pool.start(_waiting, victim)
     time.sleep(1.0)
-    _errors(pool, victim, pool.kill(victim), DEATH_LIMIT)
+    _errors(pool, victim, pool.kill(victim))
 
 
 def test_killed_rank_that_holds_the_store(fresh_pool):
-    pool = _prepared(fresh_pool(SIZE, rank0_hosts_store=True))
+    pool = _prepared(_patient(fresh_pool, rank0_hosts_store=True))
     pool.start(_busy, 4)
     time.sleep(0.7)
-    _errors(pool, 0, pool.kill(0), DEATH_LIMIT)
+    _errors(pool, 0, pool.kill(0))
 
 
 @pytest.mark.parametrize("function", [_busy, _waiting])
@@ -113,18 +126,18 @@ def test_stopped(fresh_pool, transport: str, function):
     pool.start(function, 2)
     time.sleep(0.7)
     begin = pool.kill(2, signal.SIGSTOP)
-    took = _errors(pool, 2, begin, PEER_TIMEOUT + 1)
-    assert min(took.values()) > PEER_TIMEOUT - 0.5, "given up too soon: it might have come back"
+    took = _errors(pool, 2, begin)
+    assert min(took.values()) > PEER_TIMEOUT / 2, "given up too soon: it might have come back"
 
 
 def test_stopped_and_continued_in_time(fresh_pool):
-    pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_PEER_TIMEOUT": "4"}))
+    pool = _prepared(fresh_pool(SIZE, environment={"RINGDIST_PEER_TIMEOUT": "10"}))
     pool.start(_rounds, 2.5)
     time.sleep(0.5)
     pool.kill(1, signal.SIGSTOP)
     time.sleep(2)
     pool.kill(1, signal.SIGCONT)
-    pool.collect(30)
+    pool.collect(100)
 
 
 def _rounds(seconds: float) -> None:
@@ -139,12 +152,12 @@ def _rounds(seconds: float) -> None:
 
 
 def test_stopped_for_too_long_learns_that_it_is_out(fresh_pool):
-    pool = _prepared(fresh_pool(2, environment={"RINGDIST_PEER_TIMEOUT": "1"}))
+    pool = _prepared(fresh_pool(2, environment={"RINGDIST_PEER_TIMEOUT": "3"}))
     pool.start(_busy, 1)
     time.sleep(1)
     pool.kill(1, signal.SIGSTOP)
-    time.sleep(2.5)
+    error = pool.collect(100, without=(1,))[0]
+    assert "rank 1 (" in error.text, error
     pool.kill(1, signal.SIGCONT)
-    errors = pool.collect(15)
-    assert "rank 1 (" in errors[0].text, errors[0]
-    assert "rank 1" in errors[1].text or "rank 0" in errors[1].text, errors[1]
+    own = pool.collect(100, without=(0,))[1]
+    assert "rank 1" in own.text or "rank 0" in own.text, own

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import torch.distributed as dist
 from support.job_key import needs_tls, write_key
 from support.launched import preloaded, python_path
+from support.pool import free_port
 from support.rank import Ranks, store_for
 from support.torchrun import torchrun
 
@@ -112,9 +112,8 @@ def test_the_tutorials_line_for_several_machines(tmp_path: Path):
     [line] = re.findall(r"^torchrun (--nnodes=2 .*--master-addr.*)$", page, re.MULTILINE)
     script = tmp_path / "train.py"
     script.write_text(_REDUCE)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    for old, new in (("per-node=4", "per-node=1"), ("10.0.0.1", "127.0.0.1"), ("29500", str(port))):
+    port = str(free_port())
+    for old, new in (("per-node=4", "per-node=1"), ("10.0.0.1", "127.0.0.1"), ("29500", port)):
         assert old in line
         line = line.replace(old, new)
     arguments = shlex.split(line.replace("train.py", str(script)))

@@ -74,4 +74,6 @@ def test_one_that_was_stopped_comes_back(
         assert "excluded in generation" in job.output()
         job.hurry()
         assert job.end() == 0, job.output()
-    assert course_of(tmp_path, undisturbed_losses, EPOCHS).sizes == [RANKS, RANKS - 1, RANKS]
+    sizes = course_of(tmp_path, undisturbed_losses, EPOCHS).sizes
+    # On a busy machine another rank may have been silent for too long before.
+    assert sizes[-3:] == [RANKS, RANKS - 1, RANKS], sizes

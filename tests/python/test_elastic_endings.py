@@ -6,10 +6,11 @@ import os
 import re
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
-from support.launched import LOOP, ROOT, Launched, run_loop
+from support.launched import LOOP, ROOT, Launched, read_events, run_loop
 from support.rank import poll
 
 from torch_ringdist.elastic import _progress
@@ -21,23 +22,26 @@ def _steps(folder: Path) -> int:
 
 
 def test_one_comes_when_others_have_returned(tmp_path: Path):
-    owed, comes = tmp_path / "owed", tmp_path / "comes"
-    script = ["--steps=20", "--linger=5", f"--linger-from={comes}", f"--owed={owed}"]
-    newcomer = [*script, f"--touch={comes}"]
+    owed, seen = tmp_path / "owed", tmp_path / "seen"
+    script = ["--steps=20", f"--linger-until={seen}", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         job.wait_for(lambda: _steps(owed) == 3 + 3 * 20)
-        with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=newcomer) as more:
+        with run_loop(tmp_path / "more", f"--rdzv={job.address}", script=script) as more:
+            # The ranks that have returned report that a newcomer waits. Rank 0 then returns.
+            job.wait_for(lambda: job.events("error", steps=20))
+            seen.touch()
             assert job.end() == 0, job.output()
             assert more.end() == 0, more.output()
             assert job.output().count("trained 20 steps, 4 ranks") == 6, job.output()
 
 
 def test_one_dies_when_others_have_returned(tmp_path: Path):
-    owed = tmp_path / "owed"
-    script = ["--steps=20", "--linger=2", f"--owed={owed}"]
+    owed, killed = tmp_path / "owed", tmp_path / "killed"
+    script = ["--steps=20", f"--linger-until={killed}", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         job.wait_for(lambda: _steps(owed) == 3 + 3 * 20)
         os.kill(job.members()[0], signal.SIGKILL)
+        killed.touch()
         assert job.end() == 0, job.output()
         assert job.output().count("trained 20 steps, 2 ranks") == 4, job.output()
 
@@ -106,6 +110,10 @@ def test_somebody_else_says_that_training_has_finished(tmp_path: Path):
         store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
         progress = _progress.key("default", "progress")
 
+        # The group writes "generations" just before it writes its progress for the last time.
+        store.wait([_progress.key("default", "generations")], timedelta(seconds=60))
+        job.wait_for(lambda: store.get(progress).startswith(b"training"))
+
         def stays() -> bool:
             """Returns True if the group, which writes its progress when it begins, has already
             done so."""
@@ -126,11 +134,12 @@ def test_somebody_else_says_that_training_has_finished(tmp_path: Path):
 
 def test_hooks_in_python_hide_nothing(tmp_path: Path):
     owed = tmp_path / "owed"
-    script = ["--steps=150", "--hook", f"--owed={owed}"]
+    script = ["--steps=150", "--pause=0.2", "--hook", f"--owed={owed}"]
     with run_loop(tmp_path / "job", "--nproc-per-node=3", script=script) as job:
         pids = job.wait_for_size(3)
-        job.wait_for(lambda: _steps(owed) > 60)
+        job.wait_for(lambda: _steps(owed) > 20)
         os.kill(pids[1], signal.SIGKILL)
+        job.hurry()
         assert job.end() == 0, job.output()
         assert job.output().count("trained 150 steps, 2 ranks") == 4, job.output()
 
@@ -140,16 +149,22 @@ def test_asked_to_end_before_the_first_step(tmp_path: Path):
     with run_loop(tmp_path, "--nproc-per-node=2", script=script) as job:
         job.wait_for(lambda: len(job.events("waiting")) >= 2)
         job.send(signal.SIGTERM)
-        assert job.end(20) == 128 + signal.SIGTERM, job.output()
+        assert job.end() == 128 + signal.SIGTERM, job.output()
         assert not list(tmp_path.glob("checkpoint/step-*"))
 
 
 def test_all_fail_and_nobody_is_started_again(tmp_path: Path):
-    script = [LOOP, "--wrong=raise"]
+    # A worker that is started again before the other one fails waits for that one's group.
+    script = [LOOP, "--wrong=raise", "--rejoin-timeout=5"]
     options = ["--nproc-per-node=2", "--max-restarts=5"]
     with Launched(tmp_path, options, script) as job:
-        assert job.end(60) == 1, job.output()
-        assert len(job.events("worker_started")) <= 3, job.output()
+        assert job.end() == 1, job.output()
+    running = []
+    for one in read_events(tmp_path.glob("*events.jsonl")):
+        change = {"worker_started": 1, "worker_ended": -1}.get(one["event"], 0)
+        running.append(sum(running[-1:]) + change)
+    over = running.index(0, running.index(2))
+    assert not any(running[over:]), "a worker was started when none was left"
 
 
 def test_all_die_with_no_room_left(tmp_path: Path):

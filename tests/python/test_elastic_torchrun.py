@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.launched import LOOP, newest_members, python_path, read_events
+from support.pool import free_port
 
 RANKS = 2
 LIMIT = 60.0  # seconds
@@ -22,8 +22,7 @@ LIMIT = 60.0  # seconds
 @pytest.fixture
 def rendezvous() -> Iterator[str]:
     """Returns the address of a store of ``python -m torch_ringdist store``."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv={address}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as store:
         try:
@@ -41,8 +40,9 @@ def rendezvous() -> Iterator[str]:
 
 
 def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
-    events = tmp_path / "events"
+    events, hurry = tmp_path / "events", tmp_path / "hurry"
     script = [LOOP, f"--min-ranks={RANKS}", "--steps=150", f"--checkpoint={tmp_path / 'saved'}"]
+    script += ["--pause=0.3", f"--hurry={hurry}"]  # training lasts until the kill
     agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
     variables = {
         "RINGDIST_RDZV": rendezvous,
@@ -65,6 +65,7 @@ def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
             agents.append(one)
         before = _wait_for_members(events, output, set())
         os.kill(before[1], signal.SIGKILL)
+        hurry.touch()
         after = _wait_for_members(events, output, {before[1]})
         assert before[0] in after.values()  # its agent has not noticed
         statuses = [one.wait(LIMIT) for one in agents]

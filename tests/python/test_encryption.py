@@ -22,8 +22,7 @@ from support.launched import preloaded
 from support.pool import Pool
 from support.rank import Ranks, caught, init
 from support.store import ForwardingStore
-from test_shrink import PEER_TIMEOUT
-from test_shrink_stopped import leave_the_sleeper_behind
+from test_shrink_stopped import PEER_TIMEOUT, leave_the_sleeper_behind
 
 from torch_ringdist import _dump as dumps
 from torch_ringdist.__main__ import main

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -42,22 +41,11 @@ def test_what_stays_is_found(fresh_pool):
         assert after["resident_kib"] >= before["resident_kib"] + 4096
 
 
-def _until_no_thread_ends() -> None:
-    """Waits for the threads that formed the group, which end when they have been idle for a
-    second."""
-    threads, since = -1, time.monotonic()
-    while time.monotonic() < since + 1.5:
-        now = len(os.listdir("/proc/self/task"))
-        if now != threads:
-            threads, since = now, time.monotonic()
-        time.sleep(0.02)
-
-
 def _keep() -> list[dict[str, int]]:
     sys.path.insert(0, str(ROOT))
     from benchmarks import group_churn
 
-    _until_no_thread_ends()
+    group_churn.settle()  # threads that formed the group
     before = vars(group_churn.Footprint.now(0))
     release = threading.Event()
     thread = threading.Thread(target=release.wait, args=(30,))

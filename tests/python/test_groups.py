@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.pool import run_interpreters
-from support.rank import Raised, Ranks, caught, init, new_group, same_bits, store_for
+from support.rank import Raised, Ranks, caught, init, new_group, new_store, same_bits, store_for
+from support.store import wait_for
 
 from torch_ringdist import _native
 
@@ -61,23 +62,22 @@ def test_groups_of_some_ranks_that_overlap(pools):
     pools(5).run(_subsets)
 
 
-def _two_timeouts() -> Raised | None:
-    short, long = new_group(seconds=2), new_group(seconds=30)
+def _two_timeouts() -> None:
+    short, long, store = new_group(seconds=2), new_group(seconds=30), new_store()
     _sum_works(long)
-    error = None
     if dist.get_rank() == 0:
         error = caught(_sum_works, short)
-        assert error is not None and 1.9 < error.after < 3, error
+        assert error is not None and "imed out" in error.text and 1.9 < error.after < 20, error
+        store.set("it has failed", "")
     else:
-        time.sleep(4)
+        wait_for(store, "it has failed")
     _sum_works(long)
     dist.destroy_process_group(short)
     dist.destroy_process_group(long)
-    return error
 
 
 def test_timeouts_are_per_group(pools):
-    assert "imed out" in pools(2).run(_two_timeouts)[0].text
+    pools(2).run(_two_timeouts)
 
 
 def _shut_down_twice() -> None:
@@ -112,7 +112,7 @@ def test_abort_ends_the_group_on_all_ranks(pools):
     errors = pools(3).run(_abort)
     for error in errors:
         assert error is not None and "rank 0 aborted the group" in error.text, error
-        assert error.after < 2, error
+        assert error.after < 20, error
     for error in errors[1:]:
         assert "Connection closed by peer: rank 0 aborted" in error.text, error
 
@@ -134,7 +134,7 @@ def test_an_op_without_a_rank_that_left(pools):
         assert error is not None and "DistNetworkError" in error.kinds, error
         assert "rank 1 " in error.text and "left the group" in error.text, error
         assert "Connection closed by peer: it destroyed the group" in error.text, error
-        assert error.after < 2, error
+        assert error.after < 20, error
 
 
 def _debug_wrapper() -> None:
@@ -156,7 +156,7 @@ def _fork_during_ops() -> None:
     child = os.fork()
     if child == 0:
         error = caught(dist.all_reduce, torch.ones(3))
-        good = error is not None and "forked" in error.text and error.after < 1
+        good = error is not None and "forked" in error.text and error.after < 20
         print("child:", error)
         os._exit(0 if good else 1)
     for work, tensor in zip(works, tensors, strict=True):
@@ -236,7 +236,7 @@ except RuntimeError as error:
 
 def test_a_child_cannot_use_its_parents_ucx():
     """Shared memory and TCP still work there."""
-    for done in run_interpreters(2, UCX_IN_THE_PARENT, timeout=110):
+    for done in run_interpreters(2, UCX_IN_THE_PARENT):
         assert done.returncode == 0, done
         assert "forked from one that had opened UCX" in done.stdout, done
         assert "'spawn'" in done.stdout, done
@@ -266,12 +266,12 @@ print([child.exitcode for child in children], queue.get(), queue.get())
 
 
 def test_ranks_forked_by_a_process_that_had_a_group():
-    [done] = run_interpreters(1, NOTEBOOK, timeout=110)
+    [done] = run_interpreters(1, NOTEBOOK)
     assert done.stdout == "[0, 0] [2.0, 2.0, 2.0] [2.0, 2.0, 2.0]\n", done
 
 
 SETUP = """
-import os, sys, time, torch, torch.distributed as dist
+import contextlib, os, sys, threading, time, torch, torch.distributed as dist
 rank, size, port = map(int, sys.argv[1:])
 store = dist.TCPStore("127.0.0.1", port, is_master=False)
 dist.init_process_group("ringdist", store=store, rank=rank, world_size=size)
@@ -285,9 +285,8 @@ ENDINGS = {
     "with an op that cannot end": "if rank == 0: work = dist.all_reduce(tensor, async_op=True)",
     "with an op in a thread": """
 if rank == 0:
-    import contextlib, threading
     def wait():
-        with contextlib.suppress(dist.DistBackendError):  # that the process is shutting down
+        with contextlib.suppress(dist.DistError):  # the process shuts down, or rank 1 has left
             dist.all_reduce(tensor)
     threading.Thread(target=wait, daemon=True).start()
     time.sleep(0.2)
@@ -306,11 +305,11 @@ dist.all_reduce(tensor)
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_exit(ending: str):
-    begin = time.monotonic()
-    for rank, done in enumerate(run_interpreters(2, SETUP + ENDINGS[ending])):
+    code = f"{SETUP}{ENDINGS[ending]}\nprint(time.monotonic())"
+    for rank, done in enumerate(run_interpreters(2, code)):
         assert done.returncode == 0, f"rank {rank}: {done}"
         assert _printed(done.stderr) == "", f"rank {rank}: {done.stderr}"
-    assert time.monotonic() - begin < 40
+        assert time.monotonic() - float(done.stdout) < 40, f"rank {rank}"
 
 
 def _printed(text: str) -> str:

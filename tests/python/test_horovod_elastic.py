@@ -8,13 +8,13 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from support.digits import trained
+from support.digits import newest_trained, trained
 from support.launched import CHAOS, EXAMPLES, Course, Launched, python_path, read
 
 from torch_ringdist._launch.horovod_names import NAMES
 
 IMAGES, EPOCHS = 1437, 20
-STEPS = ["--steps=150", "--pause=0.05"]
+STEPS = ["--steps=150", "--pause=0.3"]
 LOOP = str(CHAOS / "horovod_loop.py")
 
 
@@ -74,8 +74,9 @@ def test_digits_while_ranks_die_and_come(tmp_path: Path):
         one_more = [f"--rdzv={job.address}", "--min-ranks=3"]
         with Launched(tmp_path / "second", one_more, script) as second:
             trained(job, tmp_path, 4)
+            before, _ = newest_trained(tmp_path)
             os.kill(first[0], signal.SIGKILL)
-            trained(job, tmp_path, 3)
+            job.wait_for(lambda: newest_trained(tmp_path)[0] > before)
             for each in (job, second):
                 each.hurry()
             assert job.end() == 0, job.output()
@@ -84,10 +85,13 @@ def test_digits_while_ranks_die_and_come(tmp_path: Path):
         assert len(starts) == 5, "of three ranks, of which two were killed"
         killed = [one["worker_pid"] for one in job.events("worker_ended", again=True)]
         assert killed == [first[1], first[0]]
+        lost = {one for event in job.events("generation") for one in event["lost"]}
+        assert {"rank 1", "rank 0"} <= {one.partition(" (")[0] for one in lost}, lost
     records = read(tmp_path / "steps")
     course = Course(records)
     _check_images(course)
-    assert course.sizes[:3] == [3, 4, 3], course.sizes
+    # On a busy machine the newcomer may be there before the three have committed a step.
+    assert course.sizes[:3] in ([3, 4, 3], [3, 4]), course.sizes
     survivor = {one.step for one in records if one.pid == first[2] and one.what == "committed"}
     assert survivor >= {one.number for one in course.steps}, "it has lived through all of it"
     found = re.search(r"accuracy (0\.\d+|1\.0+) after", job.output() + second.output())
@@ -119,6 +123,7 @@ def test_the_oldest_is_rank_0_and_sets_are_made_anew(tmp_path: Path):
         os.kill(three[1], signal.SIGTERM)  # leaves when its step is committed
         two = _members(job, 2)
         assert [two[rank] for rank in range(2)] == [three[0], three[2]]
+        job.hurry()
         assert job.end() == 0, job.output()
         [left] = job.events("left")
         assert left["pid"] == three[1]
@@ -132,6 +137,7 @@ def test_the_oldest_is_rank_0_and_sets_are_made_anew(tmp_path: Path):
 def test_a_state_of_the_users_own(tmp_path: Path):
     with _loop(tmp_path, ["--nproc-per-node=3"], *STEPS, "--own-state") as job:
         os.kill(_members(job, 3)[1], signal.SIGKILL)
+        job.hurry()
         assert job.end() == 0, job.output()
         assert _done(job) == [(0, 2), (1, 2)], job.output()
 
@@ -141,6 +147,7 @@ def test_a_set_without_all_of_its_ranks_is_not_there(tmp_path: Path):
         two = _members(job, 2)
         os.kill(two[0], signal.SIGKILL)
         assert _members(job, 1) == {0: two[1]}
+        job.hurry()
         assert job.end() == 0, job.output()
         assert [members for _, size, _, members, _ in _entered(job) if size == 1] == [0]
         assert _done(job) == [(0, 1)], job.output()

@@ -29,14 +29,16 @@ def _run(seconds: float, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_rank_that_sleeps_is_named_in_one_line():
-    done = _run(2.5, "--stall-check-warning-time-seconds=1")
+    done = _run(6, "--stall-check-warning-time-seconds=1")
     assert done.returncode == 0, done.stderr
     # On a busy machine the barrier may wait, too, and the sleep takes longer.
     lines = [line for line in done.stdout.split("\n") if "'late'" in line]
-    assert 1 <= len(lines) < 10, done.stdout  # one per second
+    assert 1 <= len(lines) < 20, done.stdout  # one per second
     said = r"'late' \(for \d+ s\) waits for rank 2 \(pid \d+ on host .+\), which waits for nothing"
-    assert re.search(said, lines[0]), lines
-    assert lines[0].startswith("[0] "), "rank 0 says it"
+    # Rank 1 may be late, too, when the first line is written.
+    named = [line for line in lines if re.search(said, line)]
+    assert named, lines
+    assert named[0].startswith("[0] "), "rank 0 says it"
 
 
 def test_nothing_is_said_if_so_asked():

@@ -138,7 +138,7 @@ for _ in range(3):
 """
 
 
-KILL = "import os, signal, time; time.sleep(1); os.kill(os.getpid(), signal.SIGKILL)"
+KILL = "import os, signal, time; time.sleep(3); os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.mark.parametrize("end", ["", "hvd.shutdown()", KILL])
@@ -181,4 +181,4 @@ def test_ranks_of_two_hosts(tmp_path: Path):
         [event["ts"] + event["dur"] for event in _rows(events, rank)["allreduce.x"]]
         for rank in range(2)
     ]
-    assert all(abs(a - b) < 1e6 for a, b in zip(*ends, strict=True)), ends
+    assert all(abs(a - b) < 1e7 for a, b in zip(*ends, strict=True)), ends

@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("members", [1, 2, 3])
 def test_newcomers_of_other_hosts(start: Start, members: int):
-    _, pool = start(hosts=4, forms=False)
+    _, pool = start(hosts=4, forms=False, peer_timeout=10)
     _run(pool, set(range(members)), _found, members)
     _start(pool, set(range(members)), _member, SIZE)
     _start(pool, set(range(members, SIZE)), _newcomer, SIZE)
@@ -37,7 +37,7 @@ def test_newcomers_of_other_hosts(start: Start, members: int):
 
 
 def test_one_beside_a_member_and_one_of_another_host(start: Start):
-    _, pool = start(hosts=2, forms=False)
+    _, pool = start(hosts=2, forms=False, peer_timeout=10)
     _run(pool, {0, 2}, _found_by_the_even)
     _start(pool, {0, 2}, _member, SIZE)
     _start(pool, {1, 3}, _newcomer, SIZE)
@@ -57,7 +57,7 @@ def _join_behind_a_wall(seconds: float) -> Raised | None:
 
 def test_one_that_nobody_reaches_interrupts_nobody(start: Start):
     """The newcomer reaches the members from an address without a route back, like behind a NAT."""
-    network, pool = start(hosts=4, forms=False)
+    network, pool = start(hosts=4, forms=False, peer_timeout=10)
     _run(pool, {0, 1}, _found, 2)
     network.add_address(3, "inside", "192.0.2.9/32")
     _start(pool, {3}, _join_behind_a_wall, 6.0)
@@ -77,7 +77,7 @@ def test_one_that_nobody_reaches_interrupts_nobody(start: Start):
 def test_one_vanishes_while_it_comes(start: Start, seed: int):
     """It vanishes with its host, so no notice is sent."""
     pauses = random.Random(seed)
-    network, pool = start(hosts=4, forms=False)
+    network, pool = start(hosts=4, forms=False, peer_timeout=4)
     _run(pool, {0, 1}, _found, 2)
     _start(pool, {0, 1}, _member, 3)
     _start(pool, {3}, _join_and_wait)

@@ -98,7 +98,7 @@ def _admit(most: int) -> None:
 
 
 def _come_if_there_is_room(size: int) -> Raised | Reports:
-    return caught(_join, timeout=timedelta(seconds=8)) or _member(size)
+    return caught(_join, timeout=timedelta(seconds=12)) or _member(size)
 
 
 def test_no_more_come_than_there_is_room_for(fresh_pool):
@@ -128,7 +128,7 @@ def _shrink_at_a_store_that_hangs() -> Raised | None:
     _found(2)
     while not caught(dist.all_reduce, torch.ones(3)):  # until a newcomer arrives
         pass
-    return caught(torch_ringdist.shrink, timeout=timedelta(seconds=3))
+    return caught(torch_ringdist.shrink, timeout=timedelta(seconds=7))
 
 
 def test_a_store_that_hangs_does_not_hold_shrink_up(fresh_pool):

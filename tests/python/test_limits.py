@@ -25,7 +25,7 @@ counts_descriptors = pytest.mark.default_of(
 
 
 def _first_op() -> None:
-    init(timeout=timedelta(seconds=10))
+    init(timeout=timedelta(seconds=30))
     size = dist.get_world_size()
     dist.all_to_all_single(torch.empty(size), torch.ones(size))
 

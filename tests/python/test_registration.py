@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import fake_native
 import pytest
 import torch
 import torch.distributed as dist
+from support.pool import free_port
 
 import torch_ringdist
 from torch_ringdist import _native, _registration
@@ -139,13 +139,11 @@ def test_names_that_no_group_needs_are_bound_when_one_is_asked_for():
 
 
 def test_group_without_the_import_maps_one_ucx(installed: Path):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
     out = run_python(
         "import os\n"
         "rank = 0 if os.fork() else 1\n"  # before torch has threads
         "import torch, torch.distributed as dist\n"
-        f"store = dist.TCPStore('127.0.0.1', {port}, 2, is_master=rank == 0)\n"
+        f"store = dist.TCPStore('127.0.0.1', {free_port()}, 2, is_master=rank == 0)\n"
         "dist.init_process_group('ringdist', store=store, rank=rank, world_size=2)\n"
         "ones = torch.ones(3)\n"
         "dist.all_reduce(ones)\n"

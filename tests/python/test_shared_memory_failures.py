@@ -7,12 +7,14 @@ import os
 import resource
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from support.rank import a_new_group_works, caught, new_group, poll, same_bits
+from support.rank import a_new_group_works, caught, new_group, poll, same_bits, store_for
 from support.shared import NAME, mappings, read_in_place, reads_in_place, shares_alone
+from support.store import write
 
 import torch_ringdist
 
@@ -53,11 +55,17 @@ def test_a_rank_that_is_killed(fresh_pool):
     assert not any(files & _files(pid) for pid in everybody), "somebody holds its memory"
 
 
+def _set_timeout(group: dist.ProcessGroup, seconds: float) -> None:
+    """Sets the timeout of this rank's next operations, now that the group has formed."""
+    group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=seconds))
+
+
 def _late(seconds: float) -> None:
     """Lets rank 1 come late to an op of a group that has timed out. Then rank 0 writes its
     tensor, which rank 1 must not use as data."""
     rank = dist.get_rank()
-    group = new_group(seconds)
+    group = new_group()
+    store = store_for(f"late {group.group_name}")
     with torch_ringdist.shared_memory():
         tensor = torch.zeros(1 << 20)
     for _ in range(3):
@@ -65,11 +73,15 @@ def _late(seconds: float) -> None:
         time.sleep(0.003)
     dist.barrier(group)
     if rank == 0:
+        store.get("formed")  # it waits for the key
+        _set_timeout(group, seconds)
         error = caught(dist.broadcast, tensor.fill_(7), 0, group=group)
         assert error and "imed out" in error.text, error
         tensor.fill_(8)
+        write(store, "written", "yes")
     else:
-        time.sleep(seconds + 0.7)
+        write(store, "formed", "yes")
+        store.get("written")
         error = caught(dist.broadcast, tensor, 0, group=group)
         assert error, f"it got {tensor.unique().tolist()}"
     dist.barrier()
@@ -87,7 +99,7 @@ def _stopped() -> None:
     rank = dist.get_rank()
     pids = [None, None]
     dist.all_gather_object(pids, os.getpid())
-    group = new_group(1.5)
+    group = new_group()
     with torch_ringdist.shared_memory():
         tensor = torch.zeros(1 << 18)
     for _ in range(3):
@@ -98,6 +110,7 @@ def _stopped() -> None:
     if rank == 0:
         state = Path(f"/proc/{pids[1]}/stat")
         assert poll(lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T")
+        _set_timeout(group, 1.5)
         error = caught(dist.broadcast, tensor.fill_(7), 0, group=group)
         assert error and "imed out" in error.text, error
         assert read_in_place() > before, "nothing was lent: this test tests nothing"

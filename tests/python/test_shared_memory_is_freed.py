@@ -25,7 +25,7 @@ SIZE = 3
 KILLS = int(os.environ.get("RINGDIST_KILLS", "8"))
 SEED = int(os.environ.get("RINGDIST_KILLS_SEED", time.time_ns() % 1_000_000))
 LONGEST_LIFE = 1.0  # from before the group is created
-GONE_LIMIT = 10.0
+GONE_LIMIT = 40.0
 # No rank forks if tensors are shared, because a child has its parent's tensors, and may keep them.
 FORKS = not os.environ.get("SHARE_TEST_TENSORS")
 MAPPED = re.compile(r"^\S+ (\S{4}) \S+ \S+ (\d+) +/memfd:ringdist", re.MULTILINE)

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ pytestmark = [
 ]
 
 SIZE = 4
-PEER_TIMEOUT = 2.0
+PEER_TIMEOUT = 5.0
 AGREEMENT_LIMIT = timedelta(seconds=6)  # for ranks that cannot reach agreement
 
 CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
@@ -281,7 +282,7 @@ def test_one_of_two_hosts_is_lost(start: Start, host: int, ranks: tuple[int, int
 def test_one_that_speaks_for_its_host_dies_and_the_host_stays(start: Start):
     """The other rank of its host has had no link to rank 0 for longer than a host may be silent."""
     _, pool = start(hosts=2)
-    time.sleep(2 * PEER_TIMEOUT)
+    time.sleep(PEER_TIMEOUT + 1)
     _after(lambda: pool.kill(2), pool, {0, 1, 3}, dead=(2,), how="died")
     _end_well(pool, dead=(2,))
 
@@ -294,8 +295,9 @@ def test_all_ranks_of_a_host_die_at_once(start: Start):
     pool.start(_go_on_or_not, set(staying))
     time.sleep(0.7)
     begin = time.monotonic()
-    for rank in dying:
-        pool.kill(rank)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none learns of the end of another
+        for rank in dying:
+            pool.kill(rank, number)
     for rank, one in pool.collect(without=dying).items():
         print(f"rank {rank} after the deaths: {one.told(begin)}")
         assert one.report is not None and one.report.stayed == staying
@@ -344,4 +346,4 @@ def test_nobody_is_lost_by_a_short_cut(start: Start, cut: str, host: int):
 
 
 def test_nobody_is_lost_by_a_cut_that_ends_in_time(start: Start):
-    _nobody_is_lost(start, "both ways", 3, seconds=7, peer_timeout=10)
+    _nobody_is_lost(start, "both ways", 3, seconds=7, peer_timeout=20)

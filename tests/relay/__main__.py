@@ -32,7 +32,8 @@ from tests.relay.relay import KINDS, Attack, Relay
 
 RANKS = 3
 PORT, STORE_PORT = 47000, 29500
-PEER_TIMEOUT, MORE = 3.0, 2.0  # seconds
+PEER_TIMEOUT, MORE = 3.0, 2.0  # seconds; a longer --bound makes the timeout longer
+MOST_PEER_TIMEOUT = 15.0
 HANGS = 75.0  # seconds after which a run counts as hanging
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,8 +65,8 @@ class Outcome:
 class Job:
     """The ranks, one per host."""
 
-    def __init__(self, hosts: net.Hosts, folder: Path) -> None:
-        self._hosts, self._folder = hosts, folder
+    def __init__(self, hosts: net.Hosts, folder: Path, peer_timeout: float) -> None:
+        self._hosts, self._folder, self._peer_timeout = hosts, folder, peer_timeout
         self._ranks: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
@@ -76,7 +77,7 @@ class Job:
                 "RINGDIST_KEY_FILE": str(key),
                 "RINGDIST_PORT": str(PORT),
                 "RINGDIST_SOCKET_IFNAME": self._hosts.address(rank),
-                "RINGDIST_PEER_TIMEOUT": str(PEER_TIMEOUT),
+                "RINGDIST_PEER_TIMEOUT": str(self._peer_timeout),
                 "OMP_NUM_THREADS": "1",
             }
             store = f"{self._hosts.address(0)}:{STORE_PORT}"
@@ -139,7 +140,7 @@ async def attack_all(hosts: net.Hosts, seeds: list[int], folder: Path, bound: fl
     )
     await relay.listen(PORT, is_attacked=True, targets=list(range(RANKS)))
     await relay.listen(STORE_PORT, is_attacked=False, targets=[0])
-    job = Job(hosts, folder)
+    job = Job(hosts, folder, max(PEER_TIMEOUT, min(MOST_PEER_TIMEOUT, bound - MORE)))
     await job.start()
     try:
         return await _attack_with(relay, job, seeds, bound)
@@ -195,7 +196,8 @@ def main() -> int:
         "--bound",
         type=float,
         default=PEER_TIMEOUT + MORE,
-        help="seconds after the attack in which a run must end (default: 5)",
+        help="seconds after the attack in which a run must end (default: 5); the peer timeout "
+        "is 2 s less, and from 3 to 15 s",
     )
     options = parser.parse_args()
     if options.runs < 1:

@@ -80,7 +80,7 @@ std::string request_dump(const std::string& unix_name) {
   for (;;) {
     pollfd entry{attempt.fd.get(), POLLIN, 0};
     std::byte buffer[4096];
-    if (poll(&entry, 1, 3000) != 1) return "";
+    if (poll(&entry, 1, 20000) != 1) return "";
     ssize_t n = recv(attempt.fd.get(), buffer, sizeof buffer, 0);
     if (n <= 0) return "";
     reader.append(ConstBytes(buffer, static_cast<size_t>(n)));

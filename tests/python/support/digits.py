@@ -23,14 +23,27 @@ def course_of(folder: Path, losses: list[float], epochs: int = SHORT) -> Course:
     return course
 
 
+def newest_trained(folder: Path) -> tuple[int, int]:
+    """Returns number and size of the newest generation that committed a step, or (-1, 0) before the
+    first. A rank that was stopped may write its earlier steps late."""
+    found = ((one.generation, one.size) for one in committed(folder / "steps"))
+    return max(found, default=(-1, 0))
+
+
 def last_size(folder: Path) -> int:
-    """Returns the size of the newest generation that committed a step, or 0 before the first. A
-    rank that was stopped may write its earlier steps late."""
-    newest = max(committed(folder / "steps"), key=lambda one: one.generation, default=None)
-    return newest.size if newest else 0
+    return newest_trained(folder)[1]
 
 
-def trained(job: Launched, folder: Path, size: int) -> dict[int, int]:
-    """Waits until `size` ranks have trained a step together. Returns their process ids by rank."""
-    job.wait_for(lambda: last_size(folder) == size)
+def trained(job: Launched, folder: Path, size: int, after: int = -1) -> dict[int, int]:
+    """Waits until `size` ranks have trained a step together, in a generation later than `after`.
+    Returns their process ids by rank.
+
+    Only the newest generation counts, so the size must last until the test has seen it.
+    """
+
+    def is_reached() -> bool:
+        generation, now = newest_trained(folder)
+        return generation > after and now == size
+
+    job.wait_for(is_reached)
     return job.members()

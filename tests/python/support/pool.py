@@ -194,7 +194,7 @@ class Pool:
 
 
 def run_interpreters(
-    count: int, code: str, *, size: int | None = None, timeout: float = 60.0, **variables: str
+    count: int, code: str, *, size: int | None = None, timeout: float = 110.0, **variables: str
 ) -> list[subprocess.CompletedProcess]:
     """Runs `code` in fresh interpreters, for tests of how a process starts and ends.
 
