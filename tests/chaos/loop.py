@@ -35,7 +35,11 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--steps", type=int, default=100)
     add("--pause", type=float, default=0.01)
-    add("--hurry", type=Path, help="once this file exists, steps have no pause")
+    add(
+        "--hurry",
+        type=Path,
+        help="once this file exists, steps have no pause, for launchers that do not fork",
+    )
     add("--codec")
     add("--wrong", choices=WRONG, default="")
     add("--worker", type=int, default=-1, help="where it is wrong; -1: everywhere")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from support.rank import a_new_group_works, caught, new_group, poll, same_bits, store_for
+from support.rank import a_new_group_works, caught, new_group, new_store, poll, same_bits
 from support.shared import NAME, mappings, read_in_place, reads_in_place, shares_alone
-from support.store import write
+from support.store import wait_for, write
 
 import torch_ringdist
 
@@ -65,7 +65,7 @@ def _late(seconds: float) -> None:
     tensor, which rank 1 must not use as data."""
     rank = dist.get_rank()
     group = new_group()
-    store = store_for(f"late {group.group_name}")
+    store = new_store()
     with torch_ringdist.shared_memory():
         tensor = torch.zeros(1 << 20)
     for _ in range(3):
@@ -73,7 +73,7 @@ def _late(seconds: float) -> None:
         time.sleep(0.003)
     dist.barrier(group)
     if rank == 0:
-        store.get("formed")  # it waits for the key
+        wait_for(store, "formed")
         _set_timeout(group, seconds)
         error = caught(dist.broadcast, tensor.fill_(7), 0, group=group)
         assert error and "imed out" in error.text, error
@@ -81,7 +81,7 @@ def _late(seconds: float) -> None:
         write(store, "written", "yes")
     else:
         write(store, "formed", "yes")
-        store.get("written")
+        wait_for(store, "written")
         error = caught(dist.broadcast, tensor, 0, group=group)
         assert error, f"it got {tensor.unique().tolist()}"
     dist.barrier()

@@ -153,7 +153,7 @@ TEST(ControlStrangers, OfAnotherPidSpeakForNoMember) {
   Nodes nodes = make_nodes(2);
   const auto claim = [&] {
     const auto bytes = ControlHello{nodes[1]->id, nodes[0]->id, 5}.frame();
-    return hangs_up(connect_unix(nodes[0]->control->unix_name()), bytes, kSoon) ? 0 : 1;
+    return hangs_up(connect_unix(nodes[0]->control->unix_name()), bytes, kTurnedAway) ? 0 : 1;
   };
   const pid_t early = fork();
   if (early == 0) _exit(claim());
@@ -202,8 +202,8 @@ TEST(ControlStrangers, SilentOnesKeepNobodyOut) {
   Nodes nodes = make_nodes(3);
   const auto local = stay_silent(*nodes[0], LinkKind::kLocal, 300);
   const auto tcp = stay_silent(*nodes[0], LinkKind::kTcp, 300);
-  Error e =
-      nodes[1]->control->prove_same_host(nodes[0]->id, nodes[0]->control->unix_name(), in(kSoon));
+  Error e = nodes[1]->control->prove_same_host(nodes[0]->id, nodes[0]->control->unix_name(),
+                                               in(kTurnedAway));
   EXPECT_FALSE(e) << e.what();
   connect_all(nodes, 1, members_of(nodes, {0, 0, 1}));
   for (const auto* silent : {&local, &tcp}) EXPECT_TRUE(has_ended(silent->front(), 2000));

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 
 import torch.distributed as dist
 
 from support.pool import Pool, _store
 from support.rank import Ranks, store_for
-from support.store import write
+from support.store import wait_for, write
 
 
 def mark_ready() -> None:
@@ -20,5 +19,9 @@ def mark_ready() -> None:
 def wait_until_ready(pool: Pool) -> None:
     """Waits until all ranks are ready, and a moment more. No rank of the pool hosts the store."""
     store = dist.PrefixStore(f"{pool.launch.prefix}/ready", _store())
-    store.wait([str(rank) for rank in range(pool.size)], timedelta(seconds=50))
+    try:
+        wait_for(store, *map(str, range(pool.size)), seconds=40)
+    except AssertionError:
+        pool.collect(1)  # raises the errors of ranks
+        raise
     time.sleep(0.3)  # they begin with operations

@@ -14,7 +14,7 @@ def write(store: dist.Store, key: str, value: str | bytes) -> None:
     store.check([key])
 
 
-def wait_for(store: dist.Store, *keys: str, seconds: float = 50.0) -> None:
+def wait_for(store: dist.Store, *keys: str, seconds: float = 40.0) -> None:
     """Waits until the keys exist. Unlike store.wait(), it does not block this process' client of
     the store, which the backend uses too."""
     deadline = time.monotonic() + seconds
