@@ -289,7 +289,7 @@ def _spawned(script: Path, way: str) -> None:
             text=True,
             timeout=110,
         )
-        if "rocess 0 terminated" not in done.stderr or RIGHT_ORDER not in done.stderr:
+        if "process 0 terminated" not in done.stderr.lower() or RIGHT_ORDER not in done.stderr:
             break
     last = (
         "ValueError: the culprit" if way == "exception" else "process 1 terminated with exit code 3"
