@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.digits import EPOCHS, course_of, newest_trained, script_of, trained
-from support.job_key import needs_tls, write_key
+from support.job_key import key_variables, needs_tls
 from support.launched import Course, Launched, Record
 
 
@@ -36,7 +36,7 @@ def test_sizes_four_three_two_three_four(tmp_path: Path, undisturbed_losses: lis
 @pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
 def test_the_dead_are_started_again(tmp_path: Path, undisturbed_losses: list[float], has_key: bool):
     script = script_of(tmp_path, "--no-copy", epochs=EPOCHS)  # time for another worker to start
-    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    key = key_variables(tmp_path, has_key)
     with Launched(tmp_path, ["--nproc-per-node=3"], script, key) as job:
         assert job.address.startswith("ringdist://") == has_key
         pids = trained(job, tmp_path, 3)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.job_key import needs_tls, write_key
+from support.job_key import key_variables, needs_tls
 from support.pool import Pool
 from support.rank import GROUP_TIMEOUT, Ranks, caught, poll, same_bits, store_for
 from test_shrink import _as_rank_0, _everything_works, _leave, _run, _start, _sum_is_right
@@ -290,7 +290,7 @@ def _join_at(size: int, address: str) -> Reports:
 
 @pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
 def test_the_store_is_lost_and_newcomers_find_the_next(fresh_pool, tmp_path: Path, has_key: bool):
-    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    key = key_variables(tmp_path, has_key)
     pool = fresh_pool(4, init=False, rank0_hosts_store=True, environment=key)
     _run(pool, {0, 1, 2}, _found, 3)
     _start(pool, {0, 1, 2}, _find_the_store, 3)

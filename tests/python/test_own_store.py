@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from support.job_key import needs_tls, write_key
+from support.job_key import key_variables, needs_tls, write_key
 from support.pool import Pool, free_port
 from support.rank import Ranks, caught
 
@@ -99,7 +99,7 @@ Start = Callable[..., Pool]
 @pytest.mark.parametrize("backend", ["ringdist", "gloo"])
 @pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
 def test_groups_find_each_other(fresh_pool: Start, tmp_path: Path, backend: str, has_key: bool):
-    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    key = key_variables(tmp_path, has_key)
     pool = fresh_pool(3, init=False, environment=key)
     for _ in range(2):
         assert pool.run(_start, free_port(), backend) == [3000.0] * 3

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from support.job_key import needs_tls, write_key
+from support.job_key import key_variables, needs_tls, write_key
 from support.launched import Launched, preloaded, python_path
 from support.pool import free_port
 from support.store import write
@@ -135,7 +135,7 @@ def test_launchers_hold_stores_for_the_hosts_of_the_job(
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable] if "ringdistrun" in line[0] else []
-    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    key = key_variables(tmp_path, has_key)
     environment = {**ENVIRONMENT, **key}
     done = preloaded.run(["-m", *line, *command, str(script)], env=environment, timeout=120)
     kind = "one of ringdist's" if has_key else "a TCPStore"
@@ -221,7 +221,7 @@ def test_horovod_finds_an_elastic_launchers_store_with_a_key(tmp_path: Path):
 def test_the_store_command_listens_where_it_says(tmp_path: Path, has_key: bool):
     port = free_port()
     line = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv=127.0.0.1:{port}"]
-    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    key = key_variables(tmp_path, has_key)
     environment = {**ENVIRONMENT, **key}
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment) as holder:
         assert holder.stderr is not None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.job_key import needs_tls, write_key
+from support.job_key import key_variables, needs_tls
 from support.pool import Pool
 from support.rank import Raised, Ranks, caught, new_group, oracle, same_bits
 from support.ready import mark_ready, wait_until_ready
@@ -142,7 +142,7 @@ def _after_kills(pool: Pool, victims: tuple[int, ...], pause: float = 0.0) -> di
     ],
 )
 def test_one_is_killed(fresh_pool, tmp_path: Path, victim: int, has_store: bool, has_key: bool):
-    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    key = key_variables(tmp_path, has_key)
     pool = _prepared(fresh_pool(SIZE, rank0_hosts_store=has_store, environment=key))
     losses = _after_kills(pool, (victim,))
     reports, done, names_victim = [], [], []

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from support.job_key import needs_tls, write_key
+from support.job_key import key_variables, needs_tls, write_key
 from support.launched import preloaded, python_path
 from support.pool import free_port
 from torch.distributed.elastic.rendezvous import api
@@ -140,7 +140,7 @@ def _report(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize("has_key", [False, pytest.param(True, marks=needs_tls)])
 def test_launchers_and_ranks_meet_again_after_a_failure(tmp_path: Path, has_key: bool):
-    key = {"RINGDIST_KEY_FILE": str(write_key(tmp_path / "job.key"))} if has_key else {}
+    key = key_variables(tmp_path, has_key)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done: list[subprocess.CompletedProcess[str]] = []

@@ -14,3 +14,8 @@ needs_tls = pytest.mark.skipif(
     not (Path(torch_ringdist.__file__).parent / "libringdist_tls.so").exists(),
     reason="this build has no TLS: libssl-dev is missing",
 )
+
+
+def key_variables(folder: Path, has_key: bool) -> dict[str, str]:
+    """Returns the environment variables of a job with a new key, or of one without."""
+    return {"RINGDIST_KEY_FILE": str(write_key(folder / "job.key"))} if has_key else {}
