@@ -5,18 +5,22 @@
 
 A worker of a real launcher imports torch and the modules of a first step, which costs more CPU time
 than most tests of training. Here a fork server has already imported them. All else is as in a fresh
-interpreter: session, output, environment, arguments, exit handlers and exit status. Tests of how a
-process starts use the real launcher.
+interpreter: session, output, environment, arguments, exit handlers and exit status. The interpreter
+itself is taken apart at the end only if the variable FINALIZE is set. Tests of how a process starts
+use the real launcher.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
+import gc
 import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +35,8 @@ from typing import IO, Any
 
 SERVER = "TESTS_FORK_SERVER"  # socket of the fork server to use
 _starts = threading.Lock()
+_START_LIMIT = 60.0  # seconds
+FINALIZE = "TESTS_FINALIZE"
 HURRY = "TESTS_HURRY"  # once this file exists, scripts do not sleep between steps
 _PRELOADED = [
     "torch.distributed",
@@ -39,6 +45,9 @@ _PRELOADED = [
     "torch._dynamo",  # imported by the first step of an optimizer
     "sklearn.datasets",
     "tqdm",
+    "torch_ringdist.elastic",
+    "torch_ringdist.horovod",
+    "torch_ringdist._launch.elastic_job",
 ]
 
 
@@ -60,8 +69,10 @@ class ForkedProcess:
         self.returncode: int | None = None
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.connect(server())
+        environment = dict(os.environ if env is None else env)
+        if shutil.which(args[0], path=environment.get("PATH")) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), args[0])
+        self._server = _connect(server())
         if stdin == subprocess.PIPE:
             source, end = os.pipe()
             self.stdin = os.fdopen(end, "wb")
@@ -81,7 +92,6 @@ class ForkedProcess:
         socket.send_fds(self._server, [b" "], [source, out, errors])
         for stream in opened:  # the process has them
             os.close(stream)
-        environment = dict(os.environ if env is None else env)
         request = [list(args), environment, os.path.abspath(cwd)]
         self._server.sendall(json.dumps(request).encode() + b"\n")
         self._answers = self._server.makefile()
@@ -130,30 +140,40 @@ def run(
 
 
 def server() -> str:
-    """Returns the socket of the fork server. Starts one if there is none; it ends with its
-    parent."""
+    """Returns the socket of the fork server. Starts one if there is none; it ends with this
+    process."""
     with _starts:
         if SERVER not in os.environ:
             folder = tempfile.TemporaryDirectory()
             atexit.register(folder.cleanup)
             address = f"{folder.name}/fork"
-            parent = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, __file__, "serve", address],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
+                env={"OMP_NUM_THREADS": "1", **os.environ},  # ranks share the cores of one machine
                 start_new_session=True,  # Ctrl-C is for its clients only
             )
-            atexit.register(parent.kill)
-            while not os.path.exists(address) and parent.poll() is None:
-                time.sleep(0.01)
+            atexit.register(process.kill)
             os.environ[SERVER] = address
         return os.environ[SERVER]
+
+
+def _connect(address: str) -> socket.socket:
+    """Connects to a server, which may just be starting."""
+    deadline = time.monotonic() + _START_LIMIT
+    while not os.path.exists(address) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    out = socket.socket(socket.AF_UNIX)
+    out.connect(address)
+    return out
 
 
 def _serve(address: str) -> None:
     """Serves requests until stdin ends."""
     for name in _PRELOADED:
         import_module(name)
+    gc.freeze()  # else each collection in a forked process copies the pages of all objects
     wakes, wake = socket.socketpair()
     for end in (wakes, wake):
         end.setblocking(False)
@@ -164,28 +184,33 @@ def _serve(address: str) -> None:
     listener.listen(100)
     os.rename(address + ".", address)
     running: dict[int, socket.socket] = {}
+    ended: dict[socket.socket, int] = {}  # zombies until their client has read the status
     while True:
-        ready, _, _ = select.select([listener, wakes, sys.stdin], [], [])
+        ready, _, _ = select.select([listener, wakes, sys.stdin, *ended], [], [])
         if sys.stdin in ready:
             return
         if wakes in ready:
             wakes.recv(4096)
+        for client in ended.keys() & ready:
+            os.waitpid(ended.pop(client), 0)
+            client.close()
         if listener in ready:
             client, _ = listener.accept()
             _, streams, _, _ = socket.recv_fds(client, 1, 3)
             if line := client.makefile().readline():  # else the client has ended
                 if (pid := os.fork()) == 0:
-                    for one in (listener, wakes, wake, client, *running.values()):
+                    for one in (listener, wakes, wake, client, *running.values(), *ended):
                         one.close()
                     _run(streams, *json.loads(line))
                 running[pid] = client
                 _say(client, pid)
             for stream in streams:
                 os.close(stream)
-        while running and (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            client = running.pop(ended[0])
-            _say(client, os.waitstatus_to_exitcode(ended[1]))
-            client.close()
+        for pid, client in [*running.items()]:
+            if status := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                was_killed = status.si_code != os.CLD_EXITED
+                _say(client, -status.si_status if was_killed else status.si_status)
+                ended[running.pop(pid)] = pid
 
 
 def _say(client: socket.socket, number: int) -> None:
@@ -196,13 +221,14 @@ def _say(client: socket.socket, number: int) -> None:
 def _run(
     streams: Sequence[int], command: list[str], environment: dict[str, str], folder: str
 ) -> None:
-    """Runs `command` in this forked process, and ends the process."""
+    """Runs `command` in this forked process, which ends. With FINALIZE an exception ends it."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # the environment may name another folder
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -211,31 +237,13 @@ def _run(
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     if command[0] not in (sys.executable, "python"):
         os.execvpe(command[0], command, environment)
-    os._exit(_interpret(command[2:] if command[1] == "-u" else command[1:]))
-
-
-def _interpret(words: list[str]) -> int:
-    """Runs a script, module or code and returns its exit status, after its threads and exit
-    handlers end."""
-    is_module, is_code = words[0] == "-m", words[0] == "-c"
-    sys.argv = words[1:] if is_module else words[:1] + words[2:] if is_code else words
-    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    words = command[2:] if command[1] == "-u" else command[1:]
+    if FINALIZE in os.environ:
+        _execute(words)
+        sys.exit()
     status = 0
-    if HURRY in os.environ:
-        time.sleep = _sleep
     try:
-        if is_module:
-            sys.path[0] = os.getcwd()
-            if words[1].startswith("torch_ringdist"):
-                fork_workers()
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        elif is_code:
-            sys.path[0] = ""
-            sys.modules["__main__"] = main = ModuleType("__main__")  # so classes can be pickled
-            exec(compile(words[1], "<string>", "exec"), main.__dict__)
-        else:
-            sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
-            runpy.run_path(words[0], run_name="__main__")
+        _execute(words)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         if isinstance(error.code, str):
@@ -248,7 +256,28 @@ def _interpret(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    return status
+    os._exit(status)
+
+
+def _execute(words: list[str]) -> None:
+    """Runs a script, module or code as the main program."""
+    is_module, is_code = words[0] == "-m", words[0] == "-c"
+    sys.argv = words[1:] if is_module else words[:1] + words[2:] if is_code else words
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    if HURRY in os.environ:
+        time.sleep = _sleep
+    if is_module:
+        sys.path[0] = os.getcwd()
+        if words[1].startswith("torch_ringdist"):
+            fork_workers()
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif is_code:
+        sys.path[0] = ""
+        sys.modules["__main__"] = main = ModuleType("__main__")  # so classes can be pickled
+        exec(compile(words[1], "<string>", "exec"), main.__dict__)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
+        runpy.run_path(words[0], run_name="__main__")
 
 
 def fork_workers() -> None:

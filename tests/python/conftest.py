@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 from support.digits import EPOCHS
-from support.launched import digits
+from support.launched import digits, preloaded
 from support.pool import Pool
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Starts the fork server that the processes of xdist share."""
+    if getattr(config.option, "numprocesses", None):
+        preloaded.server()
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ ours = os.path.realpath(os.path.dirname(torch_ringdist.__file__)) + os.sep
 print([path for path in maps() if path.startswith(ours)], mapped("libuc"))
 """
     # The entry point of the installed package makes torch import it.
-    [done] = run_interpreters(1, code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    [done] = run_interpreters(1, code, fresh=True, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
     assert done.stdout.split("\n")[:2] == ["True", "[] []"], done
 
 

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.launched import preloaded, ringdistrun
 from support.pool import free_port
 from test_shrink_hosts import Network
 
@@ -25,29 +27,28 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SAY = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['LOCAL_RANK'])"
 
 
-def run(*arguments: str, limit: float = 100, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**ENVIRONMENT, **variables}
-    return subprocess.run(
-        [*RUN, *arguments], capture_output=True, text=True, timeout=limit, env=environment
-    )
+def forked(*arguments: str, **streams: Any) -> preloaded.ForkedProcess:
+    environment = {**ENVIRONMENT, preloaded.SERVER: preloaded.server()}
+    return preloaded.ForkedProcess([*RUN, *arguments], env=environment, **streams)
 
 
 def test_ranks_here():
-    done = run("-np", "3", sys.executable, "-c", SAY)
+    command = [*RUN, "-np", "3", sys.executable, "-c", SAY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[1:] == ["[0] 0 3 0", "[1] 1 3 1", "[2] 2 3 2"]
 
 
 def test_the_first_that_fails_ends_all():
     script = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(7); time.sleep(100)"
-    done = run("-np", "2", sys.executable, "-c", script)
+    done = ringdistrun("-np", "2", sys.executable, "-c", script)
     assert done.returncode == 7
     assert "rank 1" in done.stderr and "failed with status 7" in done.stderr
 
 
 @pytest.mark.parametrize("status", [0, 7])
 def test_logs_are_kept_if_a_rank_fails(tmp_path: Path, status: int):
-    done = run("-np", "1", "sh", "-c", f"echo there; exit {status}", TMPDIR=str(tmp_path))
+    done = ringdistrun("-np", "1", "sh", "-c", f"echo there; exit {status}", TMPDIR=str(tmp_path))
     assert done.returncode == status, done.stderr
     logs = [path.read_text() for path in tmp_path.glob("ringdist_run_*/worker-0.0.log")]
     assert logs == (["there\n"] if status else [])
@@ -72,7 +73,7 @@ def test_a_worker_without_a_log_is_reported(capsys: pytest.CaptureFixture[str]):
 
 def test_one_that_is_killed_ends_all():
     script = "import os, signal, time; os.environ['RANK'] == '0' and os.kill(os.getpid(), 9)"
-    done = run("-np", "2", sys.executable, "-c", f"{script}; time.sleep(100)")
+    done = ringdistrun("-np", "2", sys.executable, "-c", f"{script}; time.sleep(100)")
     assert done.returncode == 128 + signal.SIGKILL
     assert "was ended by SIGKILL" in done.stderr
 
@@ -119,7 +120,7 @@ def test_a_shell_script_ends_with_all_that_it_started(tmp_path: Path):
         f"while [ ! -s {tmp_path}/0 ] || [ ! -s {tmp_path}/1 ]; do sleep 0.05; done\n"
         "[ $RANK = 1 ] && exit 3\nwait\n"
     )
-    done = run("-np", "2", "bash", str(script))
+    done = ringdistrun("-np", "2", "bash", str(script))
     assert done.returncode == 3, done.stderr
     pids = [int((tmp_path / name).read_text()) for name in "01"]
     deadline = time.monotonic() + 30
@@ -146,39 +147,34 @@ HOSTS = ",".join(f"host-{number}" for number in range(1000))
 
 @pytest.mark.parametrize(
     "arguments",
-    [f'-np 2 {sys.executable} -c "{LINES}"', f"-H {HOSTS} --dry-run x"],
+    [["-np", "2", sys.executable, "-c", LINES], ["-H", HOSTS, "--dry-run", "x"]],
     ids=["ranks", "dry run"],
 )
-def test_its_reader_may_leave(arguments: str):
-    done = subprocess.run(
-        ["bash", "-c", f"{' '.join(RUN)} {arguments} | head -1"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=ENVIRONMENT,
-    )
-    assert done.stdout.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
+def test_its_reader_may_leave(tmp_path: Path, arguments: list[str]):
+    errors = tmp_path / "errors"
+    with errors.open("w") as stderr:
+        launcher = forked(*arguments, stdout=subprocess.PIPE, stderr=stderr)
+    assert launcher.stdout is not None
+    with launcher.stdout as stdout:
+        assert stdout.readline()
+    launcher.wait(100)
+    assert "Traceback" not in errors.read_text(), errors.read_text()
 
 
 def test_what_is_printed_is_shown_at_once():
     script = "import time; print('there'); time.sleep(100)"
-    launcher = subprocess.Popen(
-        [*RUN, "-np", "1", sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
+    launcher = forked("-np", "1", sys.executable, "-c", script, stdout=subprocess.PIPE)
     assert launcher.stdout is not None
-    assert launcher.stdout.readline() == "[0] there\n"
-    launcher.terminate()
+    assert launcher.stdout.readline() == b"[0] there\n"
+    launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(30) == 128 + signal.SIGTERM
 
 
 def test_hosts_that_cannot_be_reached():
-    done = run("-np", "2", "-H", "nowhere.invalid:2", "--rsh", "/no/such/rsh", "true")
+    done = ringdistrun("-np", "2", "-H", "nowhere.invalid:2", "--rsh", "/no/such/rsh", "true")
     assert done.returncode == 1 and "--rsh: No such file" in done.stderr, done.stderr
     assert "/no/such/rsh" in done.stderr
-    done = run("-np", "2", "-H", "nowhere.invalid:2", "--rsh", "false", "true")
+    done = ringdistrun("-np", "2", "-H", "nowhere.invalid:2", "--rsh", "false", "true")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
 
 
@@ -256,22 +252,19 @@ def test_one_that_fails_ends_those_of_other_launchers(tmp_path: Path):
     say = (
         f"import os; open('{tmp_path}/' + os.environ['RANK'], 'w').write(os.environ['LOCAL_RANK'])"
     )
-    launchers = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "torch_ringdist", "run", "--world-size=3"),
-                *(f"--nproc-per-node={count}", f"--first-rank={first}"),
-                *(f"--rdzv=127.0.0.1:{port}", "--no-python", "--"),
-                *(sys.executable, "-c", f"{say}; {script}"),
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
-        for first, count in ((0, 2), (2, 1))
-    ]
-    outputs = [one.communicate(timeout=90)[1] for one in launchers]
-    assert [one.returncode for one in launchers] == [7, 7], outputs
+    launchers, files = [], [(tmp_path / name).open("w+") for name in ("first", "second")]
+    for file, (first, count) in zip(files, ((0, 2), (2, 1)), strict=True):
+        command = [
+            *(sys.executable, "-m", "torch_ringdist", "run", "--world-size=3"),
+            *(f"--nproc-per-node={count}", f"--first-rank={first}"),
+            *(f"--rdzv=127.0.0.1:{port}", "--no-python", "--"),
+            *(sys.executable, "-c", f"{say}; {script}"),
+        ]
+        environment = {**ENVIRONMENT, preloaded.SERVER: preloaded.server()}
+        launchers.append(preloaded.ForkedProcess(command, stderr=file, env=environment))
+    statuses = [one.wait(90) for one in launchers]
+    outputs = [Path(file.name).read_text() for file in files]
+    assert statuses == [7, 7], outputs
     assert "rank 2" in outputs[0] and "failed with status 7" in outputs[0], outputs
     assert (tmp_path / "2").read_text() == "0", "the first of its host"
 
@@ -384,7 +377,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: list[str], text
 def test_two_hosts():
     with Network(2) as network:
         names = [network.enter(host)[-1] for host in range(2)]
-        done = run(
+        done = ringdistrun(
             *("-np", "2", "-H", f"{names[0]}:1,{names[1]}:1", "--rsh", "ip netns exec"),
             *("--address", network.address(0), sys.executable, str(EXAMPLE)),
             *("--steps=20", "--no-progress"),
@@ -392,7 +385,7 @@ def test_two_hosts():
         assert done.returncode == 0, done.stdout + done.stderr
         assert "parameters identical on 2 ranks" in done.stdout
         script = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(7); time.sleep(100)"
-        done = run(
+        done = ringdistrun(
             *("-np", "2", "-H", f"{names[0]}:1,{names[1]}:1", "--rsh", "ip netns exec"),
             *("--address", network.address(0), sys.executable, "-c", script),
         )

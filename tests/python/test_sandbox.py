@@ -27,6 +27,6 @@ def test_without_sockets_of_af_unix(tmp_path: Path):
     """Ranks of a host reach each other over TCP, and each reports once what that costs."""
     shim = tmp_path / "no_unix_sockets.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, SOURCE, "-ldl"], check=True)
-    for done in run_interpreters(2, RANKS, LD_PRELOAD=str(shim)):
+    for done in run_interpreters(2, RANKS, fresh=True, LD_PRELOAD=str(shim)):
         assert (done.returncode, done.stdout) == (0, "good\n"), done
         assert done.stderr.count("reach each other over TCP, without shared memory") == 1, done

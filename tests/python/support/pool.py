@@ -27,6 +27,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from support.launched import preloaded
 from support.rank import Launch, serve
 
 HERE = Path(__file__).resolve().parents[1]
@@ -42,9 +43,7 @@ class Hang(AssertionError):
 @cache
 def _server():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["torch", "torch.distributed", "numpy", "pytest", "support.rank"]
-    )
+    context.set_forkserver_preload(["support.preload"])
     # In some versions of Python the server does not get this process's sys.path.
     old = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = f"{HERE}{os.pathsep}{old}" if old else str(HERE)
@@ -194,34 +193,45 @@ class Pool:
 
 
 def run_interpreters(
-    count: int, code: str, *, size: int | None = None, timeout: float = 110.0, **variables: str
+    count: int,
+    code: str,
+    *,
+    size: int | None = None,
+    timeout: float = 110.0,
+    fresh: bool = False,
+    **variables: str,
 ) -> list[subprocess.CompletedProcess]:
-    """Runs `code` in fresh interpreters, for tests of how a process starts and ends.
+    """Runs `code` in interpreters of its own, for tests of how a process ends.
 
-    Their arguments are rank, size and the port of an empty store.
+    Their arguments are rank, size and the port of an empty store. With `fresh` they are started,
+    not forked from one that has imported torch.
     """
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), str(size or count), str(store.port)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        for rank in range(count)
-    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", preloaded.FINALIZE: "1", **variables}
+    start: Any = subprocess.Popen if fresh else preloaded.ForkedProcess
     done = []
     deadline = time.monotonic() + timeout
-    try:
-        for process in running:
-            out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-            done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
-    finally:
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with contextlib.ExitStack() as ends:
+        running = []
+        for rank in range(count):
+            files = [ends.enter_context(tempfile.TemporaryFile("w+")) for _ in "oe"]
+            process = start(
+                [sys.executable, "-c", code, str(rank), str(size or count), str(store.port)],
+                env=environment,
+                stdout=files[0],
+                stderr=files[1],
+                start_new_session=True,
+            )
+            ends.callback(_end_session, process)
+            running.append((process, files))
+        for process, files in running:
+            status = process.wait(max(0.1, deadline - time.monotonic()))
+            texts = [file.seek(0) or file.read() for file in files]
+            done.append(subprocess.CompletedProcess(code, status, *texts))
     return done
+
+
+def _end_session(process: Any) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

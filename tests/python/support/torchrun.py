@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from support.launched import preloaded
 from support.pool import DUMP_TIME, Hang
@@ -29,26 +31,25 @@ def torchrun(
     command = [sys.executable, *how, f"--nproc-per-node={ranks}", *launch]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
     command += [str(script), *arguments]
-    variables = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
     if forked:
-        variables[preloaded.SERVER] = preloaded.server()
-    with subprocess.Popen(
-        command,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+        environment[preloaded.SERVER] = preloaded.server()
+    start: Any = preloaded.ForkedProcess if forked else subprocess.Popen
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = start(command, env=environment, stdout=out, stderr=err)
+
+        def texts() -> list[str]:
+            return [stream.seek(0) or stream.read() for stream in (out, err)]
+
         try:
-            out, err = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
+            status = process.wait(timeout)
+        except BaseException as error:
             _end([process.pid, *_descendants(process.pid)])
-            out, err = process.communicate()
-            raise Hang(f"not done within {timeout:.0f} s\n{out}\n{err}") from None
-        except BaseException:
-            _end([process.pid, *_descendants(process.pid)])
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Hang("\n".join([f"not done within {timeout:.0f} s", *texts()])) from None
             raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+        return subprocess.CompletedProcess(command, status, *texts())
 
 
 def _end(processes: list[int]) -> None:
