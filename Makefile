@@ -85,8 +85,8 @@ docs:
 # Each of these ends with its ten slowest tests, from the reports in this folder.
 TIMINGS := build/timings
 PYTEST = $(VENV)/python -m pytest tests/python -q
-# One more than there are cores: a part of the tests' time is waiting.
-BESIDE = --dist loadfile --numprocesses $$(($$(tools/jobs.sh) + 1))
+# Two more than there are cores: a part of the tests' time is waiting.
+BESIDE = --dist loadfile --numprocesses $$(($$(tools/jobs.sh) + 2))
 
 check: lint
 	@tools/bootstrap.sh tests

@@ -118,17 +118,17 @@ def test_the_tutorials_line_for_several_machines(tmp_path: Path):
         line = line.replace(old, new)
     arguments = shlex.split(line.replace("train.py", str(script)))
     launchers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", f"--node-rank={node}"]
+        preloaded.ForkedProcess(
+            [sys.executable, preloaded.__file__, "torchrun", f"--node-rank={node}"]
             + [argument for argument in arguments if argument != "--node-rank=0"],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", preloaded.SERVER: preloaded.server()},
             stdout=subprocess.PIPE,
-            text=True,
         )
         for node in (0, 1)
     ]
     try:
-        assert [launcher.communicate(timeout=280)[0] for launcher in launchers] == ["sum 2\n"] * 2
+        assert [launcher.wait(280) for launcher in launchers] == [0, 0]
+        assert [one.stdout.read() for one in launchers if one.stdout] == [b"sum 2\n"] * 2
     finally:
         for launcher in launchers:
             launcher.kill()

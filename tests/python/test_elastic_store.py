@@ -147,8 +147,8 @@ time.sleep(0.5)
 def test_a_process_ends_while_its_thread_waits(held: tuple[preloaded.ForkedProcess, int]):
     """A thread that returns into an interpreter that has ended would abort it."""
     holder, port = held
-    line = [sys.executable, "-c", ENDING, str(port), str(holder.pid)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    line = ["-c", ENDING, str(port), str(holder.pid)]
+    done = preloaded.run(line, env={**os.environ, preloaded.FINALIZE: "1"}, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.launched import LOOP, newest_members, python_path, read_events
+from support.launched import LOOP, newest_members, preloaded, python_path, read_events
 from support.pool import free_port
 
 RANKS = 2
@@ -24,44 +24,46 @@ def rendezvous() -> Iterator[str]:
     """Returns the address of a store of ``python -m torch_ringdist store``."""
     address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "torch_ringdist", "store", f"--rdzv={address}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as store:
-        try:
-            assert store.stderr is not None
-            said = f"ringdist: ranks can meet at {address}; Ctrl-C ends it\n"
-            assert store.stderr.readline() == said
-            yield address
-            again = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-            assert again.returncode == 1
-            assert f"somebody listens at {address} already" in again.stderr
-            store.send_signal(signal.SIGTERM)
-            assert store.wait(LIMIT) == 0
-        finally:
-            store.kill()
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    store = preloaded.ForkedProcess(command, **streams)
+    try:
+        assert store.stdout is not None
+        said = f"ringdist: ranks can meet at {address}; Ctrl-C ends it\n"
+        assert store.stdout.readline() == said.encode()
+        yield address
+        again = preloaded.run(command[1:], env=os.environ, timeout=LIMIT)
+        assert again.returncode == 1
+        assert f"somebody listens at {address} already" in again.stderr
+        store.send_signal(signal.SIGTERM)
+        assert store.wait(LIMIT) == 0
+    finally:
+        store.kill()
 
 
 def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
     events, hurry = tmp_path / "events", tmp_path / "hurry"
     script = [LOOP, f"--min-ranks={RANKS}", "--steps=150", f"--checkpoint={tmp_path / 'saved'}"]
     script += ["--pause=0.3", f"--hurry={hurry}"]  # training lasts until the kill
-    agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+    agent = [preloaded.__file__, "torchrun", "--standalone", "--nproc-per-node=1"]
     variables = {
         "RINGDIST_RDZV": rendezvous,
         "RINGDIST_EVENTS": str(events),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": python_path(),
+        preloaded.SERVER: preloaded.server(),
     }
     with contextlib.ExitStack() as stack:
         agents, output = [], tmp_path / "output"
         for _ in range(RANKS):
             file = stack.enter_context(output.open("ab"))
-            one = subprocess.Popen(
+            one = preloaded.ForkedProcess(
                 [sys.executable, *agent, "--max-restarts=3", *script],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **variables},
             )
             stack.callback(one.wait)
-            stack.callback(one.terminate)
+            stack.callback(one.send_signal, signal.SIGTERM)
             agents.append(one)
         before = _wait_for_members(events, output, set())
         os.kill(before[1], signal.SIGKILL)

@@ -114,5 +114,5 @@ def test_the_launcher_is_killed(tmp_path: Path, undisturbed_losses: list[float])
 def _lives(pid: int) -> bool:
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False

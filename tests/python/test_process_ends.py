@@ -304,7 +304,7 @@ HALF_WRITTEN = "Failed to parse reply file"
 
 def _run(script: Path, way: str, launcher: str) -> None:
     for _ in range(TRIES):
-        done = torchrun(script, way, launcher)
+        done = torchrun(script, way, launcher, forked=True)
         cause = done.stderr.partition("Root Cause (first observed failure)")[2]
         was_late = re.search(r"rank +: 0 ", cause) and RIGHT_ORDER in done.stderr
         if HALF_WRITTEN not in done.stderr and not was_late:

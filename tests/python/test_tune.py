@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from support.launched import preloaded
 from support.pool import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,9 +178,8 @@ def test_the_transport_between_hosts_is_that_of_the_job(
 
 
 def tune(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "torch_ringdist", "tune", *words]
-    given = {**os.environ, **(environment or {})}
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=100)
+    command = ["-m", "torch_ringdist", "tune", *words]
+    return preloaded.run(command, env={**os.environ, **(environment or {})}, timeout=100)
 
 
 @pytest.mark.alone
@@ -333,13 +333,7 @@ with _tune_hosts.naming(launch):
 
 def test_a_host_that_never_comes_is_missed_at_once() -> None:
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    done = subprocess.run(
-        [sys.executable, "-c", LONELY],
-        env={**os.environ, **address},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    done = preloaded.run(["-c", LONELY], env={**os.environ, **address}, timeout=110)
     assert done.returncode == 1
     assert "TuneError: host 0 of 2: " in done.stderr, done.stderr
 

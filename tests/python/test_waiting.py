@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from support.launched import preloaded
 from support.pool import free_port
 from support.rank import Ranks, dump, poll
 
@@ -171,14 +172,15 @@ def _launched(rank: int, backend: str, method: str = "env") -> Iterator[tuple[st
         given = f", 'tcp://127.0.0.1:{port}', rank={rank}, world_size=3)"
         code = code.replace(")\n", given + "\n")
     names = {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1"}
-    process = subprocess.Popen(
+    process = preloaded.ForkedProcess(
         [sys.executable, "-c", code, backend],
         env={**os.environ, **names, "MASTER_PORT": str(port), "RINGDIST_WARN_AFTER": "0.5"},
-        stderr=subprocess.PIPE,
-        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
+    assert process.stdout is not None
     try:
-        yield f"127.0.0.1:{port}", iter(process.stderr.readline, "")
+        yield f"127.0.0.1:{port}", map(bytes.decode, process.stdout)
     finally:
         process.kill()
         process.wait()
