@@ -49,13 +49,9 @@ class Launched:
             **(variables or {}),
         }
         command = [*enter, sys.executable, "-u", preloaded.__file__, "run", f"--log-dir={folder}"]
-        start = subprocess.Popen if enter else preloaded.ForkedProcess
-        if enter:  # the fork server must run inside, too
-            environment.pop(preloaded.SERVER, None)
-        else:
-            environment[preloaded.SERVER] = preloaded.server()
+        environment[preloaded.SERVER] = preloaded.server()
         with self._output.open("wb") as output:
-            self._process: Any = start(
+            self._process = preloaded.ForkedProcess(
                 [*command, *options, *script],
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import errno
 import gc
 import json
@@ -36,7 +37,11 @@ from typing import IO, Any
 SERVER = "TESTS_FORK_SERVER"  # socket of the fork server to use
 _starts = threading.Lock()
 _START_LIMIT = 60.0  # seconds
+# Values of Linux, see namespaces(7) and mount(2).
+_CLONE_NEWNET, _CLONE_NEWNS = 0x40000000, 0x00020000
+_MS_REC, _MS_SLAVE, _MNT_DETACH = 1 << 14, 1 << 19, 2
 FINALIZE = "TESTS_FINALIZE"
+NAMESPACE = "TESTS_NAMESPACE"  # network namespace of a process and of those that it starts
 HURRY = "TESTS_HURRY"  # once this file exists, scripts do not sleep between steps
 _PRELOADED = [
     "torch.distributed",
@@ -52,8 +57,9 @@ _PRELOADED = [
 
 
 class ForkedProcess:
-    """Replaces subprocess.Popen, by the fork server. Interpreters are forked, other commands are
-    executed by a fork. Of stdin and stderr only what launchers use is supported."""
+    """Replaces subprocess.Popen, by the fork server. Interpreters are forked, also those after
+    `ip netns exec NAME`; other commands are executed by a fork. Of stdin and stderr only what
+    launchers use is supported."""
 
     def __init__(
         self,
@@ -235,6 +241,11 @@ def _run(
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    if command[:3] == ["ip", "netns", "exec"] and command[4] == sys.executable:
+        os.environ[NAMESPACE] = command[3]
+        command = command[4:]
+    if NAMESPACE in os.environ:
+        enter(os.environ[NAMESPACE])
     if command[0] not in (sys.executable, "python"):
         os.execvpe(command[0], command, environment)
     words = command[2:] if command[1] == "-u" else command[1:]
@@ -257,6 +268,24 @@ def _run(
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(status)
+
+
+def enter(namespace: str) -> None:
+    """Does the same as `ip netns exec`, in a process with one thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(name: str, *args: int | bytes | ctypes.c_ulong | None) -> None:
+        if getattr(libc, name)(*args):
+            number = ctypes.get_errno()
+            raise OSError(number, f"{name}: {os.strerror(number)}")
+
+    file = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+    call("setns", file, _CLONE_NEWNET)
+    os.close(file)
+    call("unshare", _CLONE_NEWNS)
+    call("mount", b"none", b"/", None, ctypes.c_ulong(_MS_SLAVE | _MS_REC), None)
+    call("umount2", b"/sys", _MNT_DETACH)  # it belongs to another network
+    call("mount", b"sysfs", b"/sys", b"sysfs", ctypes.c_ulong(0), None)
 
 
 def _execute(words: list[str]) -> None:

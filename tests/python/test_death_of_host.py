@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from support.launched import preloaded
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.net import hosts as net  # noqa: E402
+from benchmarks.net import hosts as net  # support.launched has added the repository to sys.path
 
 LIMIT = 200  # seconds per case
 RANKS, PER_HOST = 4, 2
@@ -58,7 +55,7 @@ os._exit(0)
 """
 
 
-def _start(hosts: net.Hosts, rank: int, words: list[str]) -> subprocess.Popen:
+def _start(hosts: net.Hosts, rank: int, words: list[str]) -> preloaded.ForkedProcess:
     variables = {
         **os.environ,
         "RANK": str(rank),
@@ -69,7 +66,7 @@ def _start(hosts: net.Hosts, rank: int, words: list[str]) -> subprocess.Popen:
         "OMP_NUM_THREADS": "1",
     }
     command = [*hosts.enter(rank // PER_HOST), sys.executable, *words]
-    return subprocess.Popen(command, env=variables, start_new_session=True)
+    return preloaded.ForkedProcess(command, env=variables)
 
 
 @pytest.mark.hosts

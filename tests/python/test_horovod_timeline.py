@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,14 +162,10 @@ def test_ranks_of_two_hosts(tmp_path: Path):
     path = tmp_path / "timeline.json"
     with Network(2) as network:
         names = [network.enter(host)[-1] for host in range(2)]
-        done = subprocess.run(
-            [
-                *RUN,
-                *("-np", "2", "-H", f"{names[0]}:1,{names[1]}:1", "--rsh", "ip netns exec"),
-                *("--address", network.address(0), "--timeline-filename", str(path)),
-                *(sys.executable, "-c", SCRIPT.format("hvd.shutdown()")),
-            ],
-            **{"capture_output": True, "text": True, "timeout": 100, "env": ENVIRONMENT},
+        done = ringdistrun(
+            *("-np", "2", "-H", f"{names[0]}:1,{names[1]}:1", "--rsh", "ip netns exec"),
+            *("--address", network.address(0), "--timeline-filename", str(path)),
+            *(sys.executable, "-c", SCRIPT.format("hvd.shutdown()")),
         )
     assert done.returncode == 0, done.stderr
     events = json.loads(path.read_text())["traceEvents"]

@@ -31,11 +31,9 @@ class _Job:
     def __init__(self, folder: Path, *arguments: str, enter: Sequence[str] = ()) -> None:
         self._output = folder / "output"
         environment = {**ENVIRONMENT, "PYTHONPATH": python_path()}
-        if not enter:  # else the fork server must run inside, too
-            environment[preloaded.SERVER] = preloaded.server()
-        start: Any = subprocess.Popen if enter else preloaded.ForkedProcess
+        environment[preloaded.SERVER] = preloaded.server()
         with self._output.open("wb") as output:
-            self._process = start(
+            self._process = preloaded.ForkedProcess(
                 [*enter, *RUN, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,

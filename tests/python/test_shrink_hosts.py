@@ -7,9 +7,7 @@ The store is in the process of rank 0, on host 0.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
-import os
 import re
 import signal
 import sys
@@ -22,6 +20,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from support.launched import preloaded
 from support.pool import Pool
 from support.rank import Raised, caught
 from test_shrink import (
@@ -50,9 +49,6 @@ pytestmark = [
 SIZE = 4
 PEER_TIMEOUT = 5.0
 AGREEMENT_LIMIT = timedelta(seconds=6)  # for ranks that cannot reach agreement
-
-CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
-MS_REC, MS_SLAVE, MNT_DETACH = 0x4000, 0x80000, 2
 
 
 class Network(net.Hosts):
@@ -101,21 +97,7 @@ class Network(net.Hosts):
 
 
 def _enter(namespaces: Sequence[str], rank: int) -> None:
-    """Does the same as `ip netns exec`, in a process with one thread."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def call(name: str, *args: int | bytes | None) -> None:
-        if getattr(libc, name)(*args):
-            number = ctypes.get_errno()
-            raise OSError(number, f"{name}: {os.strerror(number)}")
-
-    namespace = os.open(f"/run/netns/{namespaces[rank]}", os.O_RDONLY)
-    call("setns", namespace, CLONE_NEWNET)
-    os.close(namespace)
-    call("unshare", CLONE_NEWNS)
-    call("mount", b"none", b"/", None, ctypes.c_ulong(MS_SLAVE | MS_REC), None)
-    call("umount2", b"/sys", MNT_DETACH)  # it belongs to another network
-    call("mount", b"sysfs", b"/sys", b"sysfs", ctypes.c_ulong(0), None)
+    preloaded.enter(namespaces[rank])
 
 
 Start = Callable[..., tuple[Network, Pool]]
