@@ -5,6 +5,8 @@ VENV := .venv/bin
 RANKS ?= 2
 # One compute thread per rank, else the ranks of one machine fight for its cores.
 export OMP_NUM_THREADS ?= 1
+# Tests start many interpreters, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
@@ -85,8 +87,8 @@ docs:
 # Each of these ends with its ten slowest tests, from the reports in this folder.
 TIMINGS := build/timings
 PYTEST = $(VENV)/python -m pytest tests/python -q
-# Two more than there are cores: a part of the tests' time is waiting.
-BESIDE = --dist loadfile --numprocesses $$(($$(tools/jobs.sh) + 2))
+# One more than there are cores: a part of the tests' time is waiting.
+BESIDE = --dist worksteal --numprocesses $$(($$(tools/jobs.sh) + 1))
 
 check: lint
 	@tools/bootstrap.sh tests
@@ -118,7 +120,7 @@ test-python: build
 
 # Of benchmarks and of the other test programs: CI runs them, and who changes those programs.
 test-tools: build
-	$(PYTEST) -m tools $(BESIDE) --junitxml=$(TIMINGS)/tools.xml
+	$(PYTEST) -m tools $(BESIDE) --dist loadfile --junitxml=$(TIMINGS)/tools.xml
 
 attacks: build
 	$(VENV)/python -m tests.attacks $(ARGS)

@@ -8,7 +8,8 @@
 # (-R engine/ for one program), and GTEST_FILTER in the environment selects cases. RINGDIST_LINES=OFF,
 # at the first build of a folder, omits line numbers in reports. SANITIZE_CHANGED is a list of folders of
 # csrc/. With it, only their tests and those of a fixed core are built and run: each part with threads
-# or memory of its own by one sanitizer at least. `make sanitize` does not set it.
+# or memory of its own by one sanitizer at least. If it is empty, the core is what other processes and
+# hosts write to. `make sanitize` does not set it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,6 +31,7 @@ fi
 mapfile -t folders < <(ctest --test-dir "$build" --show-only |
   sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | grep -vxF fuzz | sort -u)
 core=(conformance membership os rendezvous store transport)
+if [ -z "${SANITIZE_CHANGED:-}" ]; then core=(os store transport); fi
 # Algorithms, codecs, kernels, the consensus, traces, simulated ranks and explored orders have no
 # threads that could race with each other. Compressed ops need one codec of each kind, and PowerSGD
 # half of its cases. When threads that used UCX end, the loader frees thread-local memory of UCX's
@@ -37,6 +39,7 @@ core=(conformance membership os rendezvous store transport)
 if [ "$sanitizer" = thread ]; then
   folders=(control membership engine compress conformance negotiation os rendezvous store transport)
   core=(control engine negotiation transport)
+  if [ -z "${SANITIZE_CHANGED:-}" ]; then core=(control transport); fi
   without=(MembershipWorld CodecConformance CudaCodec LosslessKernels CodedStream RingOverUcx
     ShmLinkOrders Simulated. SimulationAndEngine Traces. OpExecution. 'Sizes/LowRank.*/'{0,2,4}
     'Codecs/Compressed*/'{fp,bf,int2,onebit,randomk,lossless,'*_h_'})

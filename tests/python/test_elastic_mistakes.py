@@ -219,8 +219,10 @@ def test_one_of_the_first_is_refused(tmp_path: Path):
 
 
 def test_an_exception_of_one_rank_is_its_own(tmp_path: Path):
-    script = ["--wrong=raise", "--worker=1", "--steps=20"]
+    script = ["--wrong=raise", "--worker=1", "--steps=20", "--pause=1"]
     with run_loop(tmp_path, "--nproc-per-node=3", script=script) as job:
+        job.wait_for(lambda: job.events("worker_ended", worker=1))  # before the others finish
+        job.hurry()
         assert job.end() == 0, job.output()
         # Each error is in a worker's log, and the launcher shows it.
         assert job.output().count("ValueError: a mistake of the user's") == 2
