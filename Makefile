@@ -96,7 +96,7 @@ check: lint
 	@tools/build.sh python
 	@rm -rf $(TIMINGS)
 	$(VENV)/ctest --test-dir build/release --output-on-failure --no-tests=error --progress \
-	  --parallel $$(tools/jobs.sh) --exclude-regex '^(algorithm|conformance|engine)/'
+	  --parallel $$(($$(tools/jobs.sh) + 1)) --exclude-regex '^(algorithm|conformance|engine)/'
 	$(PYTEST) -m check $(BESIDE) --junitxml=$(TIMINGS)/python.xml
 	@$(VENV)/python tools/slowest.py $(TIMINGS)
 
@@ -110,7 +110,7 @@ test-cpp:
 	@tools/bootstrap.sh tests
 	@tools/build.sh cpp_tests
 	$(VENV)/ctest --test-dir build/release --output-on-failure --no-tests=error --progress \
-	  --parallel $$(tools/jobs.sh)
+	  --parallel $$(($$(tools/jobs.sh) + 1))
 
 # Without capabilities and with few descriptors, as most users run; then what root alone can do.
 test-python: build
@@ -118,7 +118,7 @@ test-python: build
 	$(PYTEST) -m "(hosts or root) and not (alone or tools)" $(BESIDE) --junitxml=$(TIMINGS)/hosts.xml
 	$(PYTEST) -m alone --junitxml=$(TIMINGS)/alone.xml
 
-# Of benchmarks and of the other test programs: CI runs them, and who changes those programs.
+# Of benchmarks and of the other test programs. CI runs them if those programs or the package changed.
 test-tools: build
 	$(PYTEST) -m tools $(BESIDE) --dist loadfile --junitxml=$(TIMINGS)/tools.xml
 

@@ -8,8 +8,8 @@
 # (-R engine/ for one program), and GTEST_FILTER in the environment selects cases. RINGDIST_LINES=OFF,
 # at the first build of a folder, omits line numbers in reports. SANITIZE_CHANGED is a list of folders of
 # csrc/. With it, only their tests and those of a fixed core are built and run: each part with threads
-# or memory of its own by one sanitizer at least. If it is empty, the core is what other processes and
-# hosts write to. `make sanitize` does not set it.
+# or memory of its own by one sanitizer at least, or if the list is empty, what other processes and hosts
+# write to. `make sanitize` does not set it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -4,10 +4,11 @@
     python tests/chaos/preloaded.py torchrun --nproc-per-node=2 train.py
 
 A worker of a real launcher imports torch and the modules of a first step, which costs more CPU time
-than most tests of training. Here a fork server has already imported them. All else is as in a fresh
-interpreter: session, output, environment, arguments, exit handlers and exit status. The interpreter
-itself is taken apart at the end only if the variable FINALIZE is set. Tests of how a process starts
-use the real launcher.
+than most tests of training. Here a fork server has already imported them. Session, arguments, exit
+handlers and exit status are as in a fresh interpreter. So is the environment, but for what Python,
+torch and the loader read when they start. Output is written line by line. The interpreter itself is
+taken apart at the end only if the variable FINALIZE is set. Tests of how a process starts use real
+launchers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import atexit
 import contextlib
 import ctypes
 import errno
+import faulthandler
 import gc
 import json
 import os
@@ -36,11 +38,12 @@ from typing import IO, Any
 
 SERVER = "TESTS_FORK_SERVER"  # socket of the fork server to use
 _starts = threading.Lock()
-_START_LIMIT = 60.0  # seconds
+_START_LIMIT, _REQUEST_LIMIT = 110.0, 10.0  # seconds
 # Values of Linux, see namespaces(7) and mount(2).
 _CLONE_NEWNET, _CLONE_NEWNS = 0x40000000, 0x00020000
 _MS_REC, _MS_SLAVE, _MNT_DETACH = 1 << 14, 1 << 19, 2
 FINALIZE = "TESTS_FINALIZE"
+PIDS = "TESTS_PIDS"  # file with the ids of the processes that were forked, a line each
 NAMESPACE = "TESTS_NAMESPACE"  # network namespace of a process and of those that it starts
 HURRY = "TESTS_HURRY"  # once this file exists, scripts do not sleep between steps
 _PRELOADED = [
@@ -100,8 +103,10 @@ class ForkedProcess:
             os.close(stream)
         request = [list(args), environment, os.path.abspath(cwd)]
         self._server.sendall(json.dumps(request).encode() + b"\n")
-        self._answers = self._server.makefile()
-        self.pid = int(self._answers.readline())
+        self._answers = self._server.makefile("rb", buffering=0)  # select() must see what is unread
+        if not (pid := self._answers.readline()):
+            raise OSError("the fork server has not started the process")
+        self.pid = int(pid)
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -113,6 +118,7 @@ class ForkedProcess:
             if not select.select([self._server], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("", timeout or 0)
             self.returncode = int(self._answers.readline() or -signal.SIGKILL)
+            self._answers.close()
             self._server.close()
         return self.returncode
 
@@ -177,8 +183,12 @@ def _connect(address: str) -> socket.socket:
 
 def _serve(address: str) -> None:
     """Serves requests until stdin ends."""
-    for name in _PRELOADED:
-        import_module(name)
+    try:
+        for name in _PRELOADED:
+            import_module(name)
+    except BaseException:
+        with open(address, "w"):  # a client finds no socket, and does not wait
+            raise
     gc.freeze()  # else each collection in a forked process copies the pages of all objects
     wakes, wake = socket.socketpair()
     for end in (wakes, wake):
@@ -202,14 +212,19 @@ def _serve(address: str) -> None:
             client.close()
         if listener in ready:
             client, _ = listener.accept()
-            _, streams, _, _ = socket.recv_fds(client, 1, 3)
-            if line := client.makefile().readline():  # else the client has ended
-                if (pid := os.fork()) == 0:
-                    for one in (listener, wakes, wake, client, *running.values(), *ended):
-                        one.close()
-                    _run(streams, *json.loads(line))
+            client.settimeout(_REQUEST_LIMIT)
+            streams, line = _request(client)
+            pid = _fork() if line else None
+            if pid == 0:
+                os.setsid()
+                _say(client, os.getpid())
+                for one in (listener, wakes, wake, client, *running.values(), *ended):
+                    one.close()
+                _run(streams, *json.loads(line))
+            if pid:
                 running[pid] = client
-                _say(client, pid)
+            else:
+                client.close()
             for stream in streams:
                 os.close(stream)
         for pid, client in [*running.items()]:
@@ -217,6 +232,23 @@ def _serve(address: str) -> None:
                 was_killed = status.si_code != os.CLD_EXITED
                 _say(client, -status.si_status if was_killed else status.si_status)
                 ended[running.pop(pid)] = pid
+
+
+def _request(client: socket.socket) -> tuple[Sequence[int], str]:
+    """Returns stdin, stdout and stderr of a process, and a line that describes it, which is empty
+    if the client has ended."""
+    streams: list[int] = []
+    with contextlib.suppress(OSError):
+        _, streams, _, _ = socket.recv_fds(client, 1, 3)
+        return streams, client.makefile().readline()
+    return streams, ""
+
+
+def _fork() -> int | None:
+    """Does the same as os.fork(), and returns None on failure, which the client reports."""
+    with contextlib.suppress(OSError):
+        return os.fork()
+    return None
 
 
 def _say(client: socket.socket, number: int) -> None:
@@ -230,7 +262,6 @@ def _run(
     """Runs `command` in this forked process, which ends. With FINALIZE an exception ends it."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -247,9 +278,16 @@ def _run(
     if NAMESPACE in os.environ:
         enter(os.environ[NAMESPACE])
     if command[0] not in (sys.executable, "python"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
         os.execvpe(command[0], command, environment)
+    if "PYTHONFAULTHANDLER" in environment:
+        faulthandler.enable()
+    if PIDS in environment:
+        with open(environment[PIDS], "a") as file:
+            file.write(f"{os.getpid()}\n")
     words = command[2:] if command[1] == "-u" else command[1:]
     if FINALIZE in os.environ:
+        atexit.register(gc.unfreeze)  # the last of its handlers
         _execute(words)
         sys.exit()
     status = 0

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "smoke_flight_recorder.
 
 
 def test_operations_and_failures_are_recorded():
-    done = torchrun(SCRIPT, ranks=2, timeout=110, forked=True)
+    done = torchrun(SCRIPT, ranks=2, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     if "has no flight recorder" in done.stdout:
         pytest.skip(done.stdout.strip() + "; tools/check_torch_versions.py tries 2.15")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from support.pool import run_interpreters
 
-# Starting an interpreter takes seconds, so a parent that has imported torch forks the pairs of
-# ranks. Each rank ends like a script, with threads in all kinds of waits.
+# A parent that has imported torch forks the pairs of ranks. Each
+# rank ends like a script, with threads in all kinds of waits.
 SCRIPT = """
 import contextlib, os, sys, threading, time, traceback
 import torch, torch.distributed as dist

@@ -280,7 +280,7 @@ dist.all_reduce(tensor)
 assert tensor.eq(size).all()
 """
 
-# Rank 1 just ends. Starting an interpreter takes seconds, so there is one run for each ending.
+# Rank 1 just ends. There is one run for each ending.
 ENDINGS = {
     "with an op that cannot end": "if rank == 0: work = dist.all_reduce(tensor, async_op=True)",
     "with an op in a thread": """

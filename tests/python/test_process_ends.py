@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from support.endings import EXIT_CODES, HARMLESS, MOMENTS, WAYS, Report, Scenario, Server
+from support.launched import preloaded
 from support.pool import _store, free_port, run_interpreters
 from support.torchrun import torchrun
 
@@ -264,7 +265,10 @@ LAUNCHES = [
 
 @pytest.mark.timeout(300 * REPEAT)
 @pytest.mark.parametrize(("launcher", "way"), LAUNCHES)
-def test_the_launcher_names_the_culprit(launcher: str, way: str, tmp_path: Path):
+def test_the_launcher_names_the_culprit(
+    launcher: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(preloaded.FINALIZE, "1")
     script = tmp_path / "script.py"
     script.write_text(SPAWN if launcher == "spawn" else TORCHRUN)
     for _ in range(REPEAT):

@@ -6,6 +6,7 @@ Reads one scenario per line, as JSON, from stdin, and writes the reports of its 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -277,6 +278,7 @@ if __name__ == "__main__":
     import torch_ringdist  # noqa: F401
 
     gc.freeze()  # else each collection in a rank copies the pages of all objects
+    atexit.register(gc.unfreeze)  # but the last one
     role = _serve()
     if role:
         _live(*role)

@@ -31,7 +31,7 @@ from support.launched import preloaded
 from support.rank import Launch, serve
 
 HERE = Path(__file__).resolve().parents[1]
-START_LIMIT = 60.0
+START_LIMIT = 110.0
 # Time for the answers to the two signals to reach the log.
 DUMP_TIME = 1.0
 

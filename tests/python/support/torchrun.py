@@ -32,10 +32,14 @@ def torchrun(
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]  # any free port
     command += [str(script), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-    if forked:
-        environment[preloaded.SERVER] = preloaded.server()
     start: Any = preloaded.ForkedProcess if forked else subprocess.Popen
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+        tempfile.NamedTemporaryFile("r") as pids,
+    ):
+        if forked:
+            environment |= {preloaded.SERVER: preloaded.server(), preloaded.PIDS: pids.name}
         process = start(command, env=environment, stdout=out, stderr=err)
 
         def texts() -> list[str]:
@@ -44,7 +48,7 @@ def torchrun(
         try:
             status = process.wait(timeout)
         except BaseException as error:
-            _end([process.pid, *_descendants(process.pid)])
+            _end([process.pid, *_descendants(process.pid), *map(int, pids)])
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise Hang("\n".join([f"not done within {timeout:.0f} s", *texts()])) from None
