@@ -7,9 +7,9 @@
 # "thread" is ThreadSanitizer, for the tests of code with several threads. Further arguments go to ctest
 # (-R engine/ for one program), and GTEST_FILTER in the environment selects cases. RINGDIST_LINES=OFF,
 # at the first build of a folder, omits line numbers in reports. SANITIZE_CHANGED is a list of folders of
-# csrc/. With it, only their tests and those of a fixed core are built and run: each part with threads
-# or memory of its own by one sanitizer at least, or if the list is empty, what other processes and hosts
-# write to. `make sanitize` does not set it.
+# csrc/. With it, only their tests and those of a fixed core are built and run: what other processes and
+# hosts write to, and with the word "product" in the list each part with threads or memory of its own by
+# one sanitizer at least. `make sanitize` does not set it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,16 +30,16 @@ if [ ! -f "$build/build.ninja" ] || grep -q '^GTest_DIR:.*NOTFOUND' "$build/CMak
 fi
 mapfile -t folders < <(ctest --test-dir "$build" --show-only |
   sed -n 's,^ *Test *#[0-9]*: \([a-z]*\)/[0-9]*$,\1,p' | grep -vxF fuzz | sort -u)
-core=(conformance membership os rendezvous store transport)
-if [ -z "${SANITIZE_CHANGED:-}" ]; then core=(os store transport); fi
+core=(os store transport)
+if [[ ${SANITIZE_CHANGED:-} == *product* ]]; then core+=(conformance membership rendezvous); fi
 # Algorithms, codecs, kernels, the consensus, traces, simulated ranks and explored orders have no
 # threads that could race with each other. Compressed ops need one codec of each kind, and PowerSGD
 # half of its cases. When threads that used UCX end, the loader frees thread-local memory of UCX's
 # libraries, which ThreadSanitizer reports as a race.
 if [ "$sanitizer" = thread ]; then
   folders=(control membership engine compress conformance negotiation os rendezvous store transport)
-  core=(control engine negotiation transport)
-  if [ -z "${SANITIZE_CHANGED:-}" ]; then core=(control transport); fi
+  core=(control transport)
+  if [[ ${SANITIZE_CHANGED:-} == *product* ]]; then core+=(engine negotiation); fi
   without=(MembershipWorld CodecConformance CudaCodec LosslessKernels CodedStream RingOverUcx
     ShmLinkOrders Simulated. SimulationAndEngine Traces. OpExecution. 'Sizes/LowRank.*/'{0,2,4}
     'Codecs/Compressed*/'{fp,bf,int2,onebit,randomk,lossless,'*_h_'})
