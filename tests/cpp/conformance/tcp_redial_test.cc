@@ -43,7 +43,7 @@ class TcpTest : public testing::Test {
 int reset_connections() {
   return for_tcp_connections([](int fd) {
     const sockaddr unspecified{.sa_family = AF_UNSPEC, .sa_data = {}};
-    return connect(fd, &unspecified, sizeof unspecified) == 0;
+    return syscall(SYS_connect, fd, &unspecified, sizeof unspecified) == 0;
   });
 }
 
@@ -85,6 +85,9 @@ TEST_P(TcpResets, EachMessageArrivesOnceAndInOrder) {
 
 // Unlike in the test above, both ends have a long queue.
 TEST_P(TcpResets, EachInterfaceCarriesAPart) {
+#ifdef RINGDIST_SANITIZED
+  GTEST_SKIP() << "a receiver that is slow looks like a cut path, and its connections are replaced";
+#endif
   const std::vector<std::byte> payload = pattern(200000, 0);
   int ended = 0;
   for (int i = 0; i < 100; ++i)
@@ -94,13 +97,15 @@ TEST_P(TcpResets, EachInterfaceCarriesAPart) {
         ++ended;
       });
   ASSERT_TRUE(both_until([&] { return ended == 200; }));
-  const int carrying = for_tcp_connections([](int fd) {
+  std::string acknowledged;
+  const int carrying = for_tcp_connections([&](int fd) {
     tcp_info info{};
     socklen_t size = sizeof info;
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-           info.tcpi_bytes_acked > 400000;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+    acknowledged += std::to_string(info.tcpi_bytes_acked) + " ";
+    return info.tcpi_bytes_acked > 400000;
   });
-  EXPECT_EQ(carrying, 2 * GetParam());
+  EXPECT_EQ(carrying, 2 * GetParam()) << "bytes acknowledged: " << acknowledged;
   EXPECT_EQ(a_.inbox.got.size(), 100u);
   for (int i = 0; i < 100; ++i) ASSERT_EQ(a_.inbox.got[i].header, pattern(8, i));
 }
@@ -132,7 +137,6 @@ TEST_P(TcpThief, WhatIsStolenIsSentAgain) {
     ASSERT_TRUE(both_until([&] { return b_.inbox.got.size() == 2 * i - 1; }));
     send();
     std::vector<std::byte> loot(1 << 20);
-    // Not recv(), in which ThreadSanitizer sees a race with a listener that opens a descriptor.
     const auto takes = [&](int fd) {
       return syscall(SYS_recvfrom, fd, loot.data(), loot.size(), MSG_DONTWAIT, nullptr, nullptr) >
              1000;
