@@ -49,7 +49,6 @@ class Launched:
             **(variables or {}),
         }
         command = [*enter, sys.executable, "-u", preloaded.__file__, "run", f"--log-dir={folder}"]
-        environment[preloaded.SERVER] = preloaded.server()
         with self._output.open("wb") as output:
             self._process = preloaded.ForkedProcess(
                 [*command, *options, *script],

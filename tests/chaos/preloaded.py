@@ -61,8 +61,8 @@ _PRELOADED = [
 
 class ForkedProcess:
     """Replaces subprocess.Popen, by the fork server. Interpreters are forked, also those after
-    `ip netns exec NAME`; other commands are executed by a fork. Of stdin and stderr only what
-    launchers use is supported."""
+    `ip netns exec NAME`; other commands are executed by a fork. All of them use the same server.
+    Of stdin and stderr only what launchers use is supported."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class ForkedProcess:
         self.returncode: int | None = None
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
-        environment = dict(os.environ if env is None else env)
+        environment = {**(os.environ if env is None else env), SERVER: server()}
         if shutil.which(args[0], path=environment.get("PATH")) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), args[0])
-        self._server = _connect(server())
+        self._server = _connect(environment[SERVER])
         if stdin == subprocess.PIPE:
             source, end = os.pipe()
             self.stdin = os.fdopen(end, "wb")
@@ -140,15 +140,20 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Replaces subprocess.run() for an interpreter's arguments, and captures the output."""
     command = [sys.executable, *args]
-    env = {**env, SERVER: server()}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = ForkedProcess(command, env=env, stdout=out, stderr=err, cwd=cwd)
         try:
             status = process.wait(timeout)
         finally:
             process.kill()
-        texts = [stream.seek(0) or stream.read() for stream in (out, err)]
-    return subprocess.CompletedProcess(command, status, *texts)
+        return subprocess.CompletedProcess(command, status, *texts(out, err))
+
+
+def texts(*files: IO[str]) -> list[str]:
+    """Returns all that processes have written to each file."""
+    for file in files:
+        file.seek(0)
+    return [file.read() for file in files]
 
 
 def server() -> str:

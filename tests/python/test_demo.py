@@ -121,7 +121,7 @@ def test_the_tutorials_line_for_several_machines(tmp_path: Path):
         preloaded.ForkedProcess(
             [sys.executable, preloaded.__file__, "torchrun", f"--node-rank={node}"]
             + [argument for argument in arguments if argument != "--node-rank=0"],
-            env={**os.environ, "OMP_NUM_THREADS": "1", preloaded.SERVER: preloaded.server()},
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
         )
         for node in (0, 1)

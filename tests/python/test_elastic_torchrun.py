@@ -50,7 +50,6 @@ def test_the_dead_are_started_again(rendezvous: str, tmp_path: Path):
         "RINGDIST_EVENTS": str(events),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": python_path(),
-        preloaded.SERVER: preloaded.server(),
     }
     with contextlib.ExitStack() as stack:
         agents, output = [], tmp_path / "output"

@@ -16,7 +16,6 @@ from test_shrink_hosts import Network
 
 import torch_ringdist.horovod as hvd
 
-RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.launched import preloaded, ringdistrun
@@ -26,11 +25,6 @@ RUN = [sys.executable, "-m", "torch_ringdist._launch.ringdistrun"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 SAY = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['LOCAL_RANK'])"
-
-
-def forked(*arguments: str, **streams: Any) -> preloaded.ForkedProcess:
-    environment = {**ENVIRONMENT, preloaded.SERVER: preloaded.server(), preloaded.FINALIZE: "1"}
-    return preloaded.ForkedProcess([*RUN, *arguments], env=environment, **streams)
 
 
 def test_ranks_here():
@@ -153,11 +147,14 @@ HOSTS = ",".join(f"host-{number}" for number in range(1000))
 )
 def test_its_reader_may_leave(tmp_path: Path, arguments: list[str]):
     errors = tmp_path / "errors"
+    environment = {**ENVIRONMENT, preloaded.FINALIZE: "1"}
     with errors.open("w") as stderr:
-        launcher = forked(*arguments, stdout=subprocess.PIPE, stderr=stderr)
+        launcher = preloaded.ForkedProcess(
+            [*RUN, *arguments], env=environment, stdout=subprocess.PIPE, stderr=stderr
+        )
     assert launcher.stdout is not None
     with launcher.stdout as stdout:
-        assert stdout.readline()
+        assert stdout.readline().endswith(b"\n")
     assert launcher.wait(100) != 120  # stdout was flushed
     assert not re.search("Traceback|Exception ignored", errors.read_text()), errors.read_text()
 
@@ -258,7 +255,7 @@ def test_one_that_fails_ends_those_of_other_launchers(tmp_path: Path):
     say = (
         f"import os; open('{tmp_path}/' + os.environ['RANK'], 'w').write(os.environ['LOCAL_RANK'])"
     )
-    launchers, files = [], [(tmp_path / name).open("w+") for name in ("first", "second")]
+    launchers, files = [], [tmp_path / "first", tmp_path / "second"]
     for file, (first, count) in zip(files, ((0, 2), (2, 1)), strict=True):
         command = [
             *(sys.executable, "-m", "torch_ringdist", "run", "--world-size=3"),
@@ -266,10 +263,10 @@ def test_one_that_fails_ends_those_of_other_launchers(tmp_path: Path):
             *(f"--rdzv=127.0.0.1:{port}", "--no-python", "--"),
             *(sys.executable, "-c", f"{say}; {script}"),
         ]
-        environment = {**ENVIRONMENT, preloaded.SERVER: preloaded.server()}
-        launchers.append(preloaded.ForkedProcess(command, stderr=file, env=environment))
+        with file.open("w") as stderr:
+            launchers.append(preloaded.ForkedProcess(command, stderr=stderr, env=ENVIRONMENT))
     statuses = [one.wait(90) for one in launchers]
-    outputs = [Path(file.name).read_text() for file in files]
+    outputs = [file.read_text() for file in files]
     assert statuses == [7, 7], outputs
     assert "rank 2" in outputs[0] and "failed with status 7" in outputs[0], outputs
     assert (tmp_path / "2").read_text() == "0", "the first of its host"

@@ -31,7 +31,6 @@ class _Job:
     def __init__(self, folder: Path, *arguments: str, enter: Sequence[str] = ()) -> None:
         self._output = folder / "output"
         environment = {**ENVIRONMENT, "PYTHONPATH": python_path()}
-        environment[preloaded.SERVER] = preloaded.server()
         with self._output.open("wb") as output:
             self._process = preloaded.ForkedProcess(
                 [*enter, *RUN, *arguments],

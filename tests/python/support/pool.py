@@ -226,8 +226,7 @@ def run_interpreters(
             running.append((process, files))
         for process, files in running:
             status = process.wait(max(0.1, deadline - time.monotonic()))
-            texts = [file.seek(0) or file.read() for file in files]
-            done.append(subprocess.CompletedProcess(code, status, *texts))
+            done.append(subprocess.CompletedProcess(code, status, *preloaded.texts(*files)))
     return done
 
 

@@ -38,12 +38,8 @@ def torchrun(
         tempfile.TemporaryFile("w+") as err,
         tempfile.NamedTemporaryFile("r") as pids,
     ):
-        if forked:
-            environment |= {preloaded.SERVER: preloaded.server(), preloaded.PIDS: pids.name}
+        environment[preloaded.PIDS] = pids.name
         process = start(command, env=environment, stdout=out, stderr=err)
-
-        def texts() -> list[str]:
-            return [stream.seek(0) or stream.read() for stream in (out, err)]
 
         try:
             status = process.wait(timeout)
@@ -51,9 +47,11 @@ def torchrun(
             _end([process.pid, *_descendants(process.pid), *map(int, pids)])
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
-                raise Hang("\n".join([f"not done within {timeout:.0f} s", *texts()])) from None
+                raise Hang(
+                    "\n".join([f"not done within {timeout:.0f} s", *preloaded.texts(out, err)])
+                ) from None
             raise
-        return subprocess.CompletedProcess(command, status, *texts())
+        return subprocess.CompletedProcess(command, status, *preloaded.texts(out, err))
 
 
 def _end(processes: list[int]) -> None:
