@@ -10,7 +10,6 @@ import functools
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlparse
@@ -24,7 +23,8 @@ STORE_OF_RANKS = "TORCHRUN_RINGDIST_STORE"
 
 def watch() -> None:
     """Adds ringdist:// to torch's rendezvous. For groups of the backend ringdist it also adds a
-    timer to all schemes, and lets env:// use STORE_OF_RANKS.
+    timer to all schemes, and lets env:// use STORE_OF_RANKS. With a key, env:// and tcp:// have
+    a store of ringdist's own in place of a TCPStore.
 
     Other groups use torch's own handlers unchanged. A second call does nothing, and neither does a
     call with a torch that stores its handlers elsewhere.
@@ -55,6 +55,10 @@ def _watched(original: Callable[..., Iterator[Any]]) -> Any:
             from torch_ringdist import _served_store
 
             iterator = _served_store.of_ranks(store, url, *args, **named)
+        elif is_ours and not url.startswith("ringdist:") and os.environ.get("RINGDIST_KEY_FILE"):
+            from torch_ringdist import _served_store
+
+            iterator = _served_store.with_key(url, *args, **named)
         else:
             iterator = original(url, *args, **named)
         with contextlib.suppress(Exception):  # the report must never cause a failure
@@ -75,20 +79,10 @@ def address_of_ranks(host: str, port: int, prefix: str, master: str) -> str:
 
 
 def store_of_ranks() -> str:
-    """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it. Warns
-    if it then uses a store that is not encrypted, although it has a key."""
+    """Returns STORE_OF_RANKS, or "" if this process is no rank of the launchers that set it."""
     address = os.environ.get(STORE_OF_RANKS, "")
     master = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    if (expected := query(address).get("master")) == master:
-        return address
-    if address and os.environ.get("RINGDIST_KEY_FILE"):
-        warnings.warn(
-            f"ringdist: MASTER_ADDR and MASTER_PORT have been changed from {expected} to {master}, "
-            "so the encrypted store of the launchers is not used. The store there is not "
-            "encrypted. Leave both variables as the launcher sets them",
-            stacklevel=1,  # one place, so that it is printed once
-        )
-    return ""
+    return address if query(address).get("master") == master else ""
 
 
 def query(url: str) -> dict[str, str]:
@@ -143,6 +137,7 @@ def _report(seconds: float, rank: int, size: int, host: str, port: int, of_launc
         awaited = f"{missing} of {size} ranks, which have not connected"
     else:
         awaited = "a store that does not answer; rank 0, or its launcher, opens it"
+        awaited += ", and needs the same RINGDIST_KEY_FILE, or none"
     line = f"[ringdist {os.getpid()}] warn: rank {rank} waits at {host}:{port} for {awaited}"
     with contextlib.suppress(OSError):
         os.write(2, f"{line} (init_process_group, {seconds:g} s)\n".encode())

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from torch_ringdist import _native
 from torch_ringdist._errors import ArgumentError
-from torch_ringdist._rendezvous import query
+from torch_ringdist._rendezvous import STORE_OF_RANKS, query
 
 if TYPE_CHECKING:
     from torch_ringdist._C import RingdistStore
@@ -162,6 +162,52 @@ def of_ranks(
     raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
 
 
+def with_key(
+    url: str, timeout: timedelta = USUAL_TIMEOUT, **_: Any
+) -> Iterator[tuple[dist.Store, int, int]]:
+    """Yields store, rank and world size for ``env://`` and ``tcp://HOST:PORT`` of a process with a
+    key, once. Rank 0 serves a store of ringdist's own there, in place of a TCPStore.
+
+    Raises:
+        ArgumentError: MASTER_ADDR or MASTER_PORT is missing. Also as rendezvous() and
+            open_with_key().
+    """
+    if url.startswith("env:"):
+        host, number = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+        if not host or not number.isdecimal():
+            raise ArgumentError(
+                "ringdist: env://: MASTER_ADDR and MASTER_PORT must be the address and the port of "
+                f"rank 0, got {host!r} and {number!r}"
+            )
+        port = int(number)
+    else:
+        host, port = _place(url)
+    rank, size = _rank_and_size(url)
+    yield open_with_key(host, port, rank, timeout), rank, size
+    raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
+
+
+def open_with_key(host: str, port: int, rank: int, timeout: timedelta) -> RingdistStore:
+    """Opens the store of the ranks of a job with a key, and serves it in rank 0.
+
+    Raises:
+        ArgumentError: a launcher serves a store there, which is a TCPStore. Also as open_own().
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        address = os.environ.get(STORE_OF_RANKS)
+        raise ArgumentError(
+            f"ringdist: the launcher has a TCPStore at {host}:{port}, which does not encrypt its "
+            "connections, and RINGDIST_KEY_FILE is set: "
+            + (
+                "leave MASTER_ADDR and MASTER_PORT as the launcher has set them, "
+                f"{query(address).get('master')}"
+                if address
+                else "start torchrun with --rdzv-backend=ringdist --rdzv-endpoint=HOST:PORT"
+            )
+        )
+    return open_or_serve(host, port, rank == 0, timeout)[0]
+
+
 def open_of_ranks(address: str, timeout: timedelta) -> dist.Store:
     """Opens the store of of_ranks(). Raises as open_own() does."""
     host, port = _place(address)
@@ -206,7 +252,8 @@ def _place(url: str) -> tuple[str, int]:
     except ValueError:  # the port is no number
         host = port = None
     if not host or port is None or parts.path.strip("/"):
-        raise ArgumentError(f"ringdist: expected ringdist://HOST:PORT, got {url!r}")
+        scheme = url.partition(":")[0]
+        raise ArgumentError(f"ringdist: expected {scheme}://HOST:PORT, got {url!r}")
     return host, port
 
 
@@ -223,7 +270,7 @@ def _number(name: str, given: str | None, variable: str) -> int:
     text = given if given is not None else os.environ.get(variable)
     if text is None or not text.isdecimal():
         raise ArgumentError(
-            f"ringdist: ringdist://: {name} must be given to init_process_group() or by "
+            f"ringdist: {name} must be given to init_process_group() or by "
             f"{variable}, a number from 0; got {text!r}"
         )
     return int(text)

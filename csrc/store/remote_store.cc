@@ -311,7 +311,8 @@ Result<Stream> RemoteStore::dial(const std::string& address, const Limit& limit)
                        "this process (" + out.describe(problem) +
                        "): give all processes the same file by RINGDIST_KEY_FILE, or none");
     connecting = false;
-    if (!await(out, out.events(), limit)) return failed("it did not answer in time");
+    if (!await(out, out.events(), limit))
+      return failed("it did not begin TLS in time; is RINGDIST_KEY_FILE set on its process, too?");
   }
   const StoreRequest hello{.op = StoreOp::kHello, .number = StoreRequest::kVersion};
   if (Error error = send(out, hello.frame(), limit)) return error;

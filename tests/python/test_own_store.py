@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from support.pool import Pool, free_port
 from support.rank import Ranks, caught
 
 import torch_ringdist
+import torch_ringdist.horovod as hvd
 from torch_ringdist import ArgumentError, _native, _served_store
 
 LIMIT = timedelta(seconds=30)
@@ -72,15 +74,25 @@ def test_a_wait_delays_no_other_call(store: dist.Store):
     assert got == [b"here"]
 
 
-def _start(port: int, backend: str = "ringdist") -> float:
+def _start(port: int, backend: str = "ringdist", method: str = "ringdist://127.0.0.1") -> float:
+    """`method` is "env" for env://, which also has a group of Horovod before it."""
+    if method == "env":
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ |= {"RANK": str(Ranks.rank), "WORLD_SIZE": str(Ranks.launch.size)}
+        hvd.init()
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == Ranks.launch.size
     dist.init_process_group(
         backend,
-        init_method=f"ringdist://127.0.0.1:{port}",
+        init_method="env://" if method == "env" else f"{method}:{port}",
         rank=Ranks.rank,
         world_size=Ranks.launch.size,
         timeout=LIMIT,
     )
     try:
+        store: Any = dist.distributed_c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        assert type(store).__name__ == "RingdistStore", store
         tensor = torch.ones(1000)
         dist.all_reduce(tensor)
         second = dist.new_group(backend=backend)
@@ -91,6 +103,7 @@ def _start(port: int, backend: str = "ringdist") -> float:
         return float(tensor.sum())
     finally:
         dist.destroy_process_group()
+        hvd.shutdown()
 
 
 Start = Callable[..., Pool]
@@ -103,6 +116,9 @@ def test_groups_find_each_other(fresh_pool: Start, tmp_path: Path, backend: str,
     pool = fresh_pool(3, init=False, environment=key)
     for _ in range(2):
         assert pool.run(_start, free_port(), backend) == [3000.0] * 3
+    if has_key and backend == "ringdist":  # then other addresses get such a store, too
+        for method in ("tcp://127.0.0.1", "env", "env"):
+            assert pool.run(_start, free_port(), backend, method) == [3000.0] * 3
 
 
 def _join(port: int) -> list[float]:

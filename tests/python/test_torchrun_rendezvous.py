@@ -22,7 +22,8 @@ from support.pool import free_port
 from torch.distributed.elastic.rendezvous import api
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
-from torch_ringdist import _rendezvous, _served_store, _torchrun
+import torch_ringdist.horovod as hvd
+from torch_ringdist import ArgumentError, _rendezvous, _served_store, _torchrun
 
 NODES = [_NodeDesc("host", 12, 0), _NodeDesc("other", 13, 1), _NodeDesc("third", 14, 2)]
 
@@ -229,9 +230,24 @@ def test_a_job_that_a_rank_starts_has_its_own_store(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MASTER_ADDR", "host")
     monkeypatch.setenv("MASTER_PORT", "7")
     assert _rendezvous.store_of_ranks() == address
-    monkeypatch.setenv("RINGDIST_KEY_FILE", "")
     monkeypatch.setenv("MASTER_PORT", "8")
     assert _rendezvous.store_of_ranks() == ""
-    monkeypatch.setenv("RINGDIST_KEY_FILE", "job.key")
-    with pytest.warns(UserWarning, match="changed from host:7 to host:8, so the encrypted store"):
-        assert _rendezvous.store_of_ranks() == ""
+
+
+@pytest.mark.parametrize(
+    ("address", "cure"),
+    [
+        ("", "torchrun with --rdzv-backend=ringdist"),
+        ("ringdist://a:1?prefix=a&master=host%3A7", "as the launcher has set them, host:7"),
+    ],
+)
+def test_with_a_key_a_plain_store_of_torchrun_is_refused(
+    monkeypatch: pytest.MonkeyPatch, address: str, cure: str
+):
+    variables = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "host", "MASTER_PORT": "8"}
+    variables |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "RINGDIST_KEY_FILE": "job.key"}
+    for name, value in {**variables, _rendezvous.STORE_OF_RANKS: address}.items():
+        monkeypatch.setenv(name, value)
+    for start in (lambda: dist.init_process_group("ringdist"), hvd.init):
+        with pytest.raises(ArgumentError, match=f"TCPStore at host:8, .*: .*{cure}"):
+            start()

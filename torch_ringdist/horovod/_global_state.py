@@ -22,7 +22,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch_ringdist import _native, _registration
 from torch_ringdist._generation import open_client
 from torch_ringdist._rendezvous import store_of_ranks
-from torch_ringdist._served_store import open_of_ranks, serve
+from torch_ringdist._served_store import has_key, open_of_ranks, open_with_key, serve
 from torch_ringdist._units import LONGEST
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launch_info import LaunchInfo, is_elastic, launched, number_of
@@ -312,6 +312,9 @@ def _store(me: LaunchInfo) -> dist.Store:
     timeout = _timeout("HOROVOD_START_TIMEOUT")
     if address := store_of_ranks():
         _stores[where] = open_of_ranks(address, timeout)
+        return _stores[where]
+    if has_key():
+        _stores[where] = open_with_key(me.address, me.port, me.rank, timeout)
         return _stores[where]
     # The launcher's store is used if there is one, as in torch. Otherwise rank 0 hosts a store that
     # a later init_process_group() may share.
