@@ -3,12 +3,13 @@
     python -m tests.attacks.capture [--epochs 20] [--plain] [--torchrun]
 
 Three ranks on three hosts, which are network namespaces, train examples/ddp_digits.py. They find
-each other by a ringdist:// address, or by launchers of torchrun --rdzv-backend=ringdist. All
-packets between the hosts are captured. The payload of each TCP connection must be records of TLS,
-and must contain neither the host's name nor 16 bytes of the first parameters, which rank 0 sends to
-the others. Each process must listen at the address of its host alone, at one port; rank 0 also at
-that of the store. The first launcher of torchrun also has a TCPStore for groups of other backends,
-which nobody may use. The training must reach 0.97.
+each other by env://, or by launchers of torchrun --rdzv-backend=ringdist. All packets between the
+hosts are captured. The payload of each TCP connection must be records of TLS, and must contain
+neither the host's name nor 16 bytes of the first parameters, which rank 0 sends to the others. Each
+process must listen at the address of its host alone, at one port; rank 0 also at that of the store.
+The first launcher of torchrun also has a TCPStore for groups of other backends, which nobody may
+use. With nft, each host is behind a firewall that opens these ports only. The training must reach
+0.97.
 
 With --plain the job has no key, and the status is 0 if the check fails. It needs root and iproute2.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -43,6 +45,17 @@ ACCURACY = 0.97
 ETH_P_ALL, PACKET_OUTGOING, SO_RCVBUFFORCE = 3, 4, 33
 MOST_RECORD = (1 << 14) + 256  # bytes (RFC 8446, section 5.2)
 WINDOW, WINDOWS = 16, 24
+FIREWALL = """
+table inet ringdist {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    iifname lo accept
+    ct state established accept
+    meta l4proto { icmp, ipv6-icmp } accept
+    tcp dport { %s } accept
+  }
+}
+"""
 HOST_NAME = "ringdist-captured-host"
 RENAMED = ["unshare", "--uts", "sh", "-c", 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"']
 
@@ -196,6 +209,22 @@ def listening(hosts: net.Hosts, host: int) -> list[str]:
     return sorted(out)
 
 
+def raise_firewall(hosts: net.Hosts) -> None:
+    """Lets connections from other hosts pass to the ports of the job only."""
+    if shutil.which("nft") is None:
+        print("without a firewall: there is no nft")
+        return
+    for host in range(RANKS):
+        ports = f"{PORT}, {STORE_PORT}" if host == 0 else f"{PORT}"
+        rules = FIREWALL % ports
+        subprocess.run([*hosts.enter(host), "nft", "-f", "-"], input=rules, text=True, check=True)
+    dial = f"import socket; socket.create_connection(('{hosts.address(0)}', {PORT + 1}), 1)"
+    words = [*hosts.enter(1), sys.executable, "-c", dial]  # without the firewall it is refused
+    refused = subprocess.run(words, capture_output=True, text=True)
+    assert "TimeoutError" in refused.stderr, f"the firewall does not work: {refused}"
+    print("behind a firewall")
+
+
 def train(
     hosts: net.Hosts, folder: Path, key: Path | None, epochs: int, torchrun: bool
 ) -> list[str]:
@@ -205,18 +234,21 @@ def train(
         variables = {
             **os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0",
             "RINGDIST_PORT": str(PORT), "RINGDIST_SOCKET_IFNAME": net.INTERFACE,
-            "OMP_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1", "MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(STORE_PORT),
         }  # fmt: skip
         if key:
             variables["RINGDIST_KEY_FILE"] = str(key)
-        store = f"{hosts.address(0)}:{STORE_PORT}"
         if torchrun:
             words = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={RANKS}"]
-            words += ["--rdzv-backend=ringdist", f"--rdzv-endpoint={store}", "--rdzv-id=job"]
-            words += [f"--local-addr={hosts.address(rank)}", str(EXAMPLE)]
+            words += [
+                "--rdzv-backend=ringdist",
+                f"--rdzv-endpoint={hosts.address(0)}:{STORE_PORT}",
+                "--rdzv-id=job",
+            ]
+            words += [f"--local-addr={hosts.address(rank)}"]
         else:
-            words = [sys.executable, str(EXAMPLE), f"--init-method=ringdist://{store}"]
-        words += [f"--epochs={epochs}", "--no-progress"]
+            words = [sys.executable]
+        words += [str(EXAMPLE), f"--epochs={epochs}", "--no-progress"]
         words += [f"--checkpoint={folder / f'saved-{rank}.pt'}"]
         with (folder / f"rank-{rank}.log").open("w") as log:
             ranks.append(
@@ -272,6 +304,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ringdist-capture-") as name, net.Hosts(RANKS) as hosts:
         folder = Path(name)
         key = None if options.plain else write_key(folder / "job.key")
+        raise_firewall(hosts)
         capture = Capture(hosts, needles())
         wrong = train(hosts, folder, key, options.epochs, options.torchrun)
         capture.close()
