@@ -82,6 +82,7 @@ RemoteStore::RemoteStore(std::string host, uint16_t port, std::shared_ptr<const 
 Error RemoteStore::connect(Milliseconds timeout) {
   const Limit limit{deadline_after(timeout), /*is_interruptible=*/true};
   TimePoint doubtful_since = TimePoint::max();
+  Error answered;  // the last error in time; it is worth more than that of the deadline
   for (Milliseconds pause = kFirstRetryPause;; pause = std::min(2 * pause, kLongestRetryPause)) {
     auto stream = connection(limit);
     Error error = stream.error();
@@ -96,7 +97,9 @@ Error RemoteStore::connect(Milliseconds timeout) {
     const bool is_there = stream.ok() || !is_closed;
     doubtful_since = is_there ? std::min(doubtful_since, now) : TimePoint::max();
     const Duration patience = is_closed ? kClosedTime : kDoubtTime;
-    if (now + pause >= limit.deadline || now - doubtful_since >= patience) return error;
+    if (now < limit.deadline) answered = error;
+    if (now + pause >= limit.deadline || now - doubtful_since >= patience)
+      return answered ? answered : error;
     sleep(pause);
   }
 }

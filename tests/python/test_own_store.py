@@ -223,6 +223,20 @@ def test_the_last_of_its_clones_ends_it():
     assert not again.check(["key"])
 
 
+def test_the_last_answer_is_named_although_a_later_one_was_late():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer() -> None:
+            for _ in range(2):
+                other.accept()[0].close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(dist.DistNetworkError, match="closed the connection.*RINGDIST_KEY_FILE"):
+            _served_store.open_own("127.0.0.1", other.getsockname()[1], False, timedelta(seconds=2))
+        thread.join()
+
+
 def test_it_is_waited_for_behind_a_proxy():
     """A proxy accepts connections before the store is there, and closes them."""
     opened: list[dist.Store] = []

@@ -118,8 +118,8 @@ class TcpSendChannel {
     size_t written = 0;            // bytes of the first one that are written
     std::vector<std::byte> rest;   // the end of a record that has no memory now
     std::vector<std::byte> input;  // the begin of an acknowledgement
-    TimePoint moved_at{};          // when the kernel last had other bytes to send, or none
-    size_t in_kernel = 0;          // those bytes
+    TimePoint moved_at{};          // when `confirmed` last changed, or nothing was on the network
+    uint64_t confirmed = 0;        // bytes of the connection that the peer's kernel has received
     bool is_written() const { return queue.empty() && rest.empty() && !socket.has_output(); }
   };
 

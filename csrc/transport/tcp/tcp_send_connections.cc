@@ -1,4 +1,7 @@
 // The connections of a TcpSendChannel: dials, greetings, and what happens when one breaks.
+#include <linux/tcp.h>  // glibc's has no tcpi_bytes_acked
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -137,11 +140,15 @@ void TcpSendChannel::connection_lost(Connection& lost, const std::string& what, 
     dial_all(now);
 }
 
-// If no connection gets anything through, then the peer may be busy.
+// Bytes for which the peer's kernel has no room are not on the network, so a peer that is busy does
+// not count. If no connection gets anything through, then its host may be stopped.
 bool TcpSendChannel::is_stuck(const Connection& one, TimePoint now) {
   for (Connection& of : connections_) {
-    const size_t before = std::exchange(of.in_kernel, of.socket ? unread(of.socket.fd()) : 0);
-    if (of.in_kernel == 0 || of.in_kernel != before) of.moved_at = now;
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (of.socket) getsockopt(of.socket.fd().get(), IPPROTO_TCP, TCP_INFO, &info, &size);
+    const uint64_t before = std::exchange(of.confirmed, info.tcpi_bytes_acked);
+    if (info.tcpi_unacked == 0 || of.confirmed != before) of.moved_at = now;
   }
   const auto moves = [&](const Connection& of) {
     return of.state == State::kOpen && now - of.moved_at < kStuckTime;
@@ -203,7 +210,8 @@ void TcpSendChannel::close_socket(Connection& of) {
   of.input.clear();
   of.queue.clear();
   of.rest.clear();
-  of.written = of.in_kernel = 0;
+  of.written = 0;
+  of.confirmed = 0;
   of.state = State::kIdle;
 }
 
