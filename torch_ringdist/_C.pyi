@@ -9,6 +9,8 @@ from torch._C._distributed_c10d import Backend as _Backend
 from torch.distributed import GradBucket, Store, Work
 from torch.futures import Future
 
+_TlsFiles = tuple[str, str, str, str]  # see _credentials.py
+
 class ProcessGroupRing(_Backend):
     """One rank's part of a group. Any thread may call its operations. Ranks match operations by
     call order, so threads that share a group must agree on one order."""
@@ -199,10 +201,8 @@ def start_trace(path: str, rank: int, name: str) -> bool:
     trace is active already. Raises DistBackendError if the file cannot be written."""
 
 def stop_trace() -> None: ...
-def dump() -> str:
-    """Returns the state of this process: operations, steps, peers, credits. Any thread."""
-
-def dump_of(unix_name: str, key_file: str, seconds: float) -> str: ...  # by the same key
+def dump() -> str: ...  # operations, steps, peers and credits of this process; any thread
+def dump_of(unix_name: str, files: _TlsFiles, seconds: float) -> str: ...
 def shutdown() -> None:
     """Sends queued messages and stops all threads within bounded time; later calls do nothing.
     Pending operations fail. Any thread."""
@@ -294,7 +294,7 @@ class BoundedStore:
     """Client of a TCPStore, or of one of ringdist's own. DistNetworkError after `limit`."""
 
     def __init__(
-        self, host: str, port: int, limit: timedelta, key_file: str = "", is_hosted: bool = False
+        self, host: str, port: int, limit: timedelta, files: _TlsFiles = ..., is_hosted: bool = ...
     ) -> None: ...
     def connect(self, timeout: timedelta) -> None: ...  # waits until a store answers
     def set(self, key: str, value: str) -> None: ...
@@ -307,7 +307,7 @@ class RingdistStore(Store):
     """Serves a ringdist:// store at the socket `listener`; if it is -1, connects to one."""
 
     def __init__(
-        self, host: str, port: int, listener: int, timeout: timedelta, key_file: str
+        self, host: str, port: int, listener: int, timeout: timedelta, files: _TlsFiles
     ) -> None: ...
     @property
     def host(self) -> str: ...

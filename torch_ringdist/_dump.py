@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from torch_ringdist import _native
+from torch_ringdist._credentials import has_key, tls_files
 
 TIMEOUT = 5.0
 _HEADER = struct.Struct("<IB")
@@ -171,7 +172,7 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
             peer.settimeout(timeout)
             peer.connect("\0" + name)
             _check_peer(pid, peer, only_ours)
-            if not os.environ.get("RINGDIST_KEY_FILE"):
+            if not has_key():
                 return _ask_without_key(pid, peer, deadline)
             try:
                 return _ask_with_key(pid, name, timeout)
@@ -188,7 +189,7 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
         except (PermissionError, EOFError, ConnectionResetError, BrokenPipeError):
             raise DumpError(
                 f"process {pid} closed the connection: it answers only its own user and root"
-                f"{_owner(pid)}, and if its job has a key, processes with that RINGDIST_KEY_FILE; "
+                f"{_owner(pid)}, and if its job has a key, processes with it or a certificate; "
                 f"'kill -USR1 {pid}' lets it write its state to its standard error"
             ) from None
         except OSError as error:
@@ -207,14 +208,14 @@ def _ask_without_key(pid: int, peer: socket.socket, deadline: float) -> str:
     return _read(peer, size, deadline).decode("utf-8", errors="replace")
 
 
-# Returns the state of one Context that has the key of RINGDIST_KEY_FILE.
+# Returns the state of one Context with the key of this process, or a certificate.
 def _ask_with_key(pid: int, name: str, timeout: float) -> str:
     native = _native.load()
     try:
-        return native.dump_of("@" + name, os.environ["RINGDIST_KEY_FILE"], timeout)
+        return native.dump_of("@" + name, tls_files(), timeout)
     except RuntimeError as error:
         raise DumpError(
-            f"process {pid} does not answer with the key of RINGDIST_KEY_FILE: {error}"
+            f"process {pid} does not answer the key or certificate of this process: {error}"
         ) from None
 
 

@@ -122,6 +122,9 @@ if TYPE_CHECKING:
         socket_ifname: str | None = None
         port: str | None = None
         key_file: str | None = None
+        cert: str | None = None
+        cert_key: str | None = None
+        ca: str | None = None
         deterministic: str | None = None
         transport: str | None = None
         device_path: str | None = None

@@ -49,13 +49,15 @@ def _own(url: str, **named: Any) -> Iterator[Any]:
 def _watched(original: Callable[..., Iterator[Any]]) -> Any:
     @functools.wraps(original)
     def handler(url: str, *args: Any, **named: Any) -> Iterator[Any]:
+        from torch_ringdist._credentials import has_key
+
         timer, store = None, ""
         is_ours = _is_for_ringdist()
         if is_ours and url.startswith("env:") and (store := store_of_ranks()):
             from torch_ringdist import _served_store
 
             iterator = _served_store.of_ranks(store, url, *args, **named)
-        elif is_ours and not url.startswith("ringdist:") and os.environ.get("RINGDIST_KEY_FILE"):
+        elif is_ours and not url.startswith("ringdist:") and has_key():
             from torch_ringdist import _served_store
 
             iterator = _served_store.with_key(url, *args, **named)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import torch.distributed as dist
 
 from torch_ringdist import _native
+from torch_ringdist._credentials import has_key, tls_files
 from torch_ringdist._errors import ArgumentError
 from torch_ringdist._rendezvous import STORE_OF_RANKS, query
 
@@ -89,11 +90,6 @@ def warn_of_all_addresses(why: str) -> None:
         "address of the network of the job",
         stacklevel=4,
     )
-
-
-def has_key() -> bool:
-    """Returns True if this process has a key. Then its launchers serve stores of ringdist's own."""
-    return bool(os.environ.get("RINGDIST_KEY_FILE"))
 
 
 def serve_for_job(host: str, port: int) -> dist.TCPStore | RingdistStore:
@@ -197,7 +193,7 @@ def open_with_key(host: str, port: int, rank: int, timeout: timedelta) -> Ringdi
         address = os.environ.get(STORE_OF_RANKS)
         raise ArgumentError(
             f"ringdist: the launcher has a TCPStore at {host}:{port}, which does not encrypt its "
-            "connections, and RINGDIST_KEY_FILE is set: "
+            "connections, and this process has a key: "
             + (
                 "leave MASTER_ADDR and MASTER_PORT as the launcher has set them, "
                 f"{query(address).get('master')}"
@@ -222,7 +218,7 @@ def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> Ringdist
         torch.distributed.DistNetworkError: this process cannot listen there, or nothing answers
             within `timeout`.
         torch.distributed.DistBackendError: the store has another key, or this process has none.
-        ArgumentError: RINGDIST_KEY_FILE names no key.
+        ArgumentError: the key or certificate of this process is bad.
     """
     listener = -1
     if serves:
@@ -240,8 +236,7 @@ def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> Ringdist
                 "port, and for torchrun another one than MASTER_PORT"
             ) from error
         listener = made.detach()
-    key_file = os.environ.get("RINGDIST_KEY_FILE", "")
-    return _native.load().RingdistStore(host, port, listener, timeout, key_file)
+    return _native.load().RingdistStore(host, port, listener, timeout, tls_files())
 
 
 # Returns host and port of a ringdist:// address; raises as rendezvous() does.

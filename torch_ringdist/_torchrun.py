@@ -1,7 +1,7 @@
 """``torchrun --rdzv-backend=ringdist``: launchers and ranks meet in a store of ringdist's own.
 
 It works as torchrun's c10d backend and takes the same options. There are three differences. The
-store uses TLS if RINGDIST_KEY_FILE is set. Launchers keep the state of their rendezvous as JSON, so
+store uses TLS with a key or a certificate. Launchers keep the state of their rendezvous as JSON, so
 none unpickles a value of the store. Groups with the backend ringdist use the store, too.
 """
 
@@ -43,7 +43,7 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
 
     Raises:
         RendezvousConnectionError: the store cannot be served or reached, or has another key.
-        ValueError: an option is invalid. RINGDIST_KEY_FILE names no key (ArgumentError).
+        ValueError: an option is invalid. The key or certificate is bad (ArgumentError).
     """
     host, port = parse_rendezvous_endpoint(params.endpoint, default_port=_PORT)
     store = _open(host, port, params)

@@ -15,8 +15,9 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 
+from torch_ringdist._credentials import has_key
 from torch_ringdist._generation import open_client
-from torch_ringdist._served_store import has_key, serve_for_job
+from torch_ringdist._served_store import serve_for_job
 from torch_ringdist._tune_fit import Sample
 from torch_ringdist._tune_rank import Prober, Tell, set_aside, transport_between
 from torch_ringdist._units import counted

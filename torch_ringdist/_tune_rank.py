@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from torch_ringdist._credentials import has_key
 from torch_ringdist._options import Options
 from torch_ringdist._tune_fit import SMALL, Kind, Sample
 
@@ -32,10 +33,10 @@ Tell = Callable[[str, float], None]
 
 def transport_between() -> str:
     """Returns the transport that ranks use between hosts by RINGDIST_TRANSPORT and
-    RINGDIST_KEY_FILE; call it before set_aside()."""
+    has_key(); call it before set_aside()."""
     names = os.environ.get("RINGDIST_TRANSPORT", "").split(",")
-    has_key = bool(os.environ.get("RINGDIST_KEY_FILE"))  # ucx does not encrypt
-    return "tcp" if has_key or ("tcp" in names and "ucx" not in names) else "ucx"
+    is_secure = has_key()  # ucx does not encrypt
+    return "tcp" if is_secure or ("tcp" in names and "ucx" not in names) else "ucx"
 
 
 def set_aside() -> None:

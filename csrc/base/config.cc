@@ -192,13 +192,11 @@ Row port_row() {
           true};
 }
 
-// Its value is shown as "set", since logs need no more.
-Row key_file_row() {
-  Row out = text_row("key_file", &Config::key_file,
-                     "the file with the key of the job, by which connections between hosts are "
-                     "encrypted; empty: they are not",
-                     "a file that `python -m torch_ringdist key new` wrote");
-  out.format = [](const Config& c) { return std::string(c.key_file.empty() ? "" : "set"); };
+// The value of a file with credentials is shown as "set", since logs need no more.
+Row secret_row(std::string_view field, std::string Config::* member, std::string_view meaning,
+               std::string_view accepted) {
+  Row out = text_row(field, member, meaning, accepted);
+  out.format = [member](const Config& c) { return std::string((c.*member).empty() ? "" : "set"); };
   return out;
 }
 
@@ -218,7 +216,19 @@ const std::vector<Row>& rows() {
                "network interfaces to use; empty: the one that routes to the store",
                "comma separated names, name prefixes or networks like 10.0.0.0/8"),
       port_row(),
-      key_file_row(),
+      secret_row("key_file", &Config::key_file,
+                 "the file with the key of the job, by which connections between hosts are "
+                 "encrypted; empty: they are not, unless there is a certificate",
+                 "a file that `python -m torch_ringdist key new` wrote"),
+      secret_row("cert", &Config::cert,
+                 "the file with the certificate of this process, in place of a key of the job",
+                 "a file that `python -m torch_ringdist key sign` wrote, in PEM form"),
+      secret_row("cert_key", &Config::cert_key, "the file with the private key of the certificate",
+                 "a file that `python -m torch_ringdist key request` wrote, in PEM form"),
+      secret_row(
+          "ca", &Config::ca,
+          "the file with the certificate of the authority that has signed those of all ranks",
+          "the ca.pem that `python -m torch_ringdist key ca` wrote, in PEM form"),
       choice_row("deterministic", &Config::deterministic,
                  "run: same call, same bits; layout: also wherever an element lies",
                  "\"\", \"run\" or \"layout\"", {"", "run", "layout"}),
@@ -369,6 +379,12 @@ std::string Config::options_text() const {
   return "algorithm=\"" + algorithm + "\" segment_bytes=" + std::to_string(segment_bytes) +
          " deterministic=\"" + deterministic + "\" codec=\"" + codec + "\" transport=\"" +
          transport + "\" device_path=\"" + device_path + "\"";
+}
+
+std::string_view TlsFiles::encrypted_by() const {
+  if (!key_file.empty()) return "RINGDIST_KEY_FILE";
+  if (!cert.empty()) return "RINGDIST_CERT";
+  return !cert_key.empty() ? "RINGDIST_CERT_KEY" : !ca.empty() ? "RINGDIST_CA" : "";
 }
 
 uint64_t Config::options_hash() const { return Hash().add(options_text()).value(); }

@@ -16,8 +16,20 @@
 
 namespace ringdist {
 
+// Files with the credentials of a process, see os/tls_key.h. All are empty without credentials.
+struct TlsFiles {
+  std::string key_file;  // the key of the job
+  std::string cert;      // certificate of this process, in PEM form as the next two
+  std::string cert_key;  // its private key
+  std::string ca;        // certificate of the authority that has signed those of all members
+
+  // Returns the variable by which connections are encrypted; empty if they are not. The settings
+  // may be invalid.
+  std::string_view encrypted_by() const;
+};
+
 // Values of all settings, with their defaults.
-struct Config {
+struct Config : TlsFiles {
   std::string algorithm;               // forces an algorithm (else the planner chooses)
   int64_t segment_bytes = 252 * 1024;  // largest segment; UCX sends at most 252 KiB as one fragment
   int64_t memory = int64_t{64} << 20;  // limit of the transports' memory in this process, bytes
@@ -26,7 +38,6 @@ struct Config {
   // Where this process listens: "47000", or "47000-47999" for the first free one (else the kernel
   // chooses).
   std::string port;
-  std::string key_file;  // file with the key of the job (else connections are not encrypted)
   // "run": the same call gives the same bits. "layout": an element's bits also do not depend on its
   // position. "": neither.
   std::string deterministic = "run";

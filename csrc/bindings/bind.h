@@ -5,7 +5,18 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <array>
+#include <string>
+
+#include "base/config.h"
+
 namespace ringdist {
+
+// The members of TlsFiles, as Python passes them.
+using TlsFileNames = std::array<std::string, 4>;
+inline TlsFiles tls_files(const TlsFileNames& names) {
+  return {names[0], names[1], names[2], names[3]};
+}
 
 void bind_backend(pybind11::module_& module);
 void bind_codecs(pybind11::module_& module);

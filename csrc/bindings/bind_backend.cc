@@ -91,11 +91,11 @@ Result<OfProcess> of_process(const std::string& host, int size,
   if (Error error = check_forced_algorithm(config.value())) return error;
   if (Error error = check_forced_transport(config.value())) return error;
   // NCCL's connections are not encrypted.
-  const bool has_key = !config.value().key_file.empty();
+  const std::string encrypted_by(config.value().encrypted_by());
+  const bool has_key = !encrypted_by.empty();
   if (has_key && config.value().device_path == "nccl")
-    return config.value().reject("device_path",
-                                 "\"\" or \"host\", as RINGDIST_KEY_FILE is set and NCCL does not "
-                                 "encrypt");
+    return config.value().reject("device_path", "\"\" or \"host\", as " + encrypted_by +
+                                                    " is set and NCCL does not encrypt");
   auto codecs = parse_compression("option codec", config.value().codec, size);
   if (!codecs.ok()) return codecs.error();
   auto costs = read_costs(config.value().costs, read);
@@ -127,6 +127,9 @@ c10::intrusive_ptr<ProcessGroupRing> create_backend(
   const auto limit = checked_timeout("init_process_group, new_group", timeout);
   auto own = limit.ok() ? of_process(store_host(store), size, options, read)
                         : Result<OfProcess>(limit.error());
+  if (own.ok())
+    if (Error error = own.value().context->check_rank(global_ranks[static_cast<size_t>(rank)]))
+      own = error;
   // Other ranks count this creation and wait for this rank, so they must be informed. A forked
   // child is not the rank.
   if (!own.ok() && own.error().kind() != ErrorKind::kAborted && size > 1)

@@ -163,11 +163,12 @@ std::string dump() {
   return context ? context->dump() : "ringdist: no group has been created in this process\n";
 }
 
-// Returns the state of the process that listens at the socket. Both have the key of the job.
-std::string dump_of(const std::string& unix_name, const std::string& key_file, double seconds) {
+// Returns the state of the process that listens at the socket. Both have the key of the job, or
+// certificates.
+std::string dump_of(const std::string& unix_name, const TlsFileNames& files, double seconds) {
   const std::chrono::duration<double> limit(seconds);
-  return value_of(
-      read_dump(unix_name, key_file, Clock::now() + std::chrono::duration_cast<Duration>(limit)));
+  return value_of(read_dump(unix_name, tls_files(files),
+                            Clock::now() + std::chrono::duration_cast<Duration>(limit)));
 }
 
 // Starts a recording of this process, which need not have a group. Returns false if it is recorded
@@ -190,7 +191,7 @@ void bind_info(py::module_& module) {
   module.def("stats", &stats);
   module.def("dump", &dump);
   using Release = py::call_guard<py::gil_scoped_release>;
-  module.def("dump_of", &dump_of, py::arg("unix_name"), py::arg("key_file"), py::arg("seconds"),
+  module.def("dump_of", &dump_of, py::arg("unix_name"), py::arg("files"), py::arg("seconds"),
              Release());
   module.def("start_trace", &start_trace, py::arg("path"), py::arg("rank"), py::arg("name"),
              Release());

@@ -30,19 +30,22 @@ void bind_store(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
   py::class_<RingdistStore, c10d::Store, c10::intrusive_ptr<RingdistStore>>(module, "RingdistStore")
       .def(py::init([](const std::string& host, uint16_t port, int listener, Milliseconds timeout,
-                       const std::string& key_file) {
+                       const TlsFileNames& files) {
              // The socket has an owner before anything is thrown.
              Fd socket = listener < 0 ? Fd() : Fd::open([listener] { return listener; });
              return c10::make_intrusive<RingdistStore>(host, port, std::move(socket), timeout,
-                                                       key_file);
+                                                       tls_files(files));
            }),
            py::arg("host"), py::arg("port"), py::arg("listener"), py::arg("timeout"),
-           py::arg("key_file"), Release())
+           py::arg("files"), Release())
       .def_property_readonly("host", &RingdistStore::host)
       .def_property_readonly("port", &RingdistStore::port);
   py::class_<BoundedStore, std::unique_ptr<BoundedStore, DeletesWithoutGil>>(module, "BoundedStore")
-      .def(py::init<std::string, uint16_t, Milliseconds, std::string, bool>(), py::arg("host"),
-           py::arg("port"), py::arg("limit"), py::arg("key_file") = "",
+      .def(py::init([](std::string host, uint16_t port, Milliseconds limit,
+                       const TlsFileNames& files, bool is_hosted) {
+             return new BoundedStore(std::move(host), port, limit, tls_files(files), is_hosted);
+           }),
+           py::arg("host"), py::arg("port"), py::arg("limit"), py::arg("files") = TlsFileNames(),
            py::arg("is_hosted") = false)
       .def(
           "connect", [](BoundedStore& it, Milliseconds timeout) { throw_if(it.connect(timeout)); },

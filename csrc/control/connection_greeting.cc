@@ -19,7 +19,10 @@ void ConnectionManager::greet(ControlConnection& c, const Frame& frame) {
     auto hello = is_membership || frame.type == FrameType::kHello ? ControlHello::decode(frame.body)
                                                                   : std::nullopt;
     if (!hello || c.state != State::kGreeting) return close(c);
-    if (c.stream.peer() != 0 && c.stream.peer() != hello->from) return close(c);
+    if (c.stream.peer() != 0 && c.stream.peer() != hello->from) {
+      log_refused(c, "it has " + c.stream.peer_name() + ", and names another process");
+      return close(c);
+    }
     if (is_membership) return hand_over(c, *hello);
     c.hello = *hello;
     by_peer_.lead_to(hello->from, c);

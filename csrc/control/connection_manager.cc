@@ -235,7 +235,8 @@ void ConnectionManager::receive(ControlConnection& c) {
     if (input == FramedSocket::Input::kEmpty) return;
     if (input == FramedSocket::Input::kEnd) {
       if (c.is_stranger() && c.stream.peer() == 0) log_refused(c, c.stream.failure());
-      return fail(c, 0, "connection closed by the other side");
+      const std::string why = c.stream.failure();
+      return fail(c, 0, why.empty() ? "connection closed by the other side" : "TLS: " + why);
     }
     take_frames(c);
   }
@@ -246,8 +247,9 @@ void ConnectionManager::receive(ControlConnection& c) {
 void ConnectionManager::log_refused(const ControlConnection& c, const std::string& why) {
   if (why.empty() || now_ - logged_at_ < kLogRefusedEvery) return;
   logged_at_ = now_;
-  log(LogLevel::kWarn,
-      "control plane: refused a connection from pid " + std::to_string(c.pid) + ": TLS: " + why);
+  const std::string from =
+      c.kind == LinkKind::kTcp ? remote_address(c.stream.fd()) : "pid " + std::to_string(c.pid);
+  log(LogLevel::kWarn, "control plane: refused a connection from " + from + ": TLS: " + why);
 }
 
 void ConnectionManager::take_frames(ControlConnection& c) {

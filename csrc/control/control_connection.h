@@ -48,6 +48,7 @@ class FramedSocket {
   // Returns the process that TLS has proven; 0 on a plain stream.
   uint64_t peer() const { return stream_.peer(); }
   // These are the functions of Stream.
+  std::string peer_name() const { return stream_.peer_name(); }
   bool is_encrypted() const { return stream_.is_encrypted(); }
   bool begins_plain() const { return stream_.begins_plain(); }
   std::string failure() const { return stream_.failure(); }

@@ -12,7 +12,14 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMaxFlood = kMaxFrameBody - 64;  // leaves room for the other fields of the record
+// Leaves room for the other fields of the record, and for a certificate and its signature.
+constexpr size_t kMaxFlood = kMaxFrameBody - 65536;
+constexpr Duration kLogUnsignedEvery = std::chrono::seconds(1);
+
+// Notices are signed under this name.
+std::string seal_name(uint64_t origin, uint64_t sequence) {
+  return "notice " + std::to_string(sequence) + " of " + std::to_string(origin);
+}
 
 // Two values of `Heard`: for no process and for all.
 bool nobody(uint64_t /*peer*/) { return false; }
@@ -25,18 +32,38 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
   if (payload.size() > kMaxFlood)
     return log(LogLevel::kError,
                "a notice of " + std::to_string(payload.size()) + " bytes was not sent");
-  const FloodRecord record{id_, sequence_++, payload};
+  const uint64_t number = sequence_++;
+  const auto sealed =
+      signing_ ? signing_->seal(payload, seal_name(id_, number)) : std::vector<std::byte>();
+  const FloodRecord record{id_, number, signing_ ? sealed : payload};
   history_.record_flood(record, now);
   sender_.send_to_all(record.frame());
 }
 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
-  if (!record || record->origin == 0 || record->origin == id_ ||
-      !history_.record_flood(*record, now))
-    return;
-  pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(record->payload, from));
-  events_.on_flood(record->origin, record->payload);
+  if (!record || record->origin == 0 || record->origin == id_) return;
+  std::optional<std::vector<std::byte>> opened;
+  if (signing_ && !(opened = open(*record, now))) return;
+  if (!history_.record_flood(*record, now)) return;
+  const ConstBytes notice = opened ? ConstBytes(*opened) : record->payload;
+  pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(notice, from));
+  events_.on_flood(record->origin, notice);
+}
+
+// A certificate may expire during a job. Notices of an open connection still count, since only a
+// handshake checks that.
+std::optional<std::vector<std::byte>> ControlGossip::open(const FloodRecord& flood, TimePoint now) {
+  auto opened = signing_->unseal(flood.payload, seal_name(flood.origin, flood.sequence),
+                                 TlsKey::Expired::kAllowed);
+  if (opened && opened->signer->fits(flood.origin)) return std::move(opened->value);
+  if (now - refused_at_ < kLogUnsignedEvery) return std::nullopt;
+  refused_at_ = now;
+  log(LogLevel::kWarn, "control plane: dropped a notice in the name of process " +
+                           format_id(flood.origin) + ": " +
+                           (opened ? "it was signed with " + opened->signer->describe()
+                                   : "no member has signed it"));
+  return std::nullopt;
 }
 
 void ControlGossip::pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard) {

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/connection_demand.h"
@@ -15,6 +18,7 @@
 #include "control/control_peers.h"
 #include "control/failure_detector.h"
 #include "os/event_loop.h"
+#include "os/tls_key.h"
 
 namespace ringdist {
 
@@ -22,15 +26,17 @@ namespace ringdist {
 class ControlGossip {
  public:
   // The references must outlive the object.
+  // With a certificate as `key`, notices are signed by the process that they come from.
   ControlGossip(uint64_t id, ConnectionSender& sender, ControlHistory& history,
                 FormationBarrier& formation_barrier, ControlGroupTable& groups,
-                ControlDelegate& events)
+                ControlDelegate& events, std::shared_ptr<const TlsKey> key = nullptr)
       : id_(id),
         sender_(sender),
         history_(history),
         formation_barrier_(formation_barrier),
         groups_(groups),
-        events_(events) {}
+        events_(events),
+        signing_(key && key->certificate() ? std::move(key) : nullptr) {}
 
   // Sends a notice of this process to all processes. One that is too long is logged and dropped.
   void flood(const std::vector<std::byte>& payload, TimePoint now);
@@ -58,6 +64,9 @@ class ControlGossip {
   void bring_up_to_date(ControlConnection& connection, TimePoint now);
 
  private:
+  // Returns the notice in a flood, if the process that it names has signed it. Otherwise logs
+  // the signer, at most once a second.
+  std::optional<std::vector<std::byte>> open(const FloodRecord& flood, TimePoint now);
   // Returns true if a process of this host receives the news without this process.
   using Heard = std::function<bool(uint64_t peer)>;
   // Sends `frame` on all open connections except `from` and local ones for which `heard` returns
@@ -81,7 +90,9 @@ class ControlGossip {
   FormationBarrier& formation_barrier_;
   ControlGroupTable& groups_;
   ControlDelegate& events_;
-  uint64_t sequence_ = 0;  // number of the next flood
+  const std::shared_ptr<const TlsKey> signing_;  // null without a certificate
+  TimePoint refused_at_{};                       // time of the last line of open()
+  uint64_t sequence_ = 0;                        // number of the next flood
 };
 
 // Handles departures. The first report about a process is recorded, passed on and delivered to the

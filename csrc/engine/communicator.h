@@ -110,6 +110,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                                                    CommunicatorOptions options,
                                                    const NextGroupSpec& prospect,
                                                    GroupMembership::GenerationRef place) {
+    context->renumber_ranks();
     auto formation = prospect.formation(context, options);
     auto made =
         create(std::move(context), std::move(options), std::move(formation), std::move(place));

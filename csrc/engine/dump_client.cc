@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "control/control_connection.h"
-#include "os/random.h"
 #include "os/socket.h"
 #include "os/tls_key.h"
 
@@ -43,16 +42,18 @@ Result<std::optional<std::string>> report_of(FramedSocket& socket) {
 
 }  // namespace
 
-Result<std::string> read_dump(const std::string& unix_name, const std::string& key_file,
+Result<std::string> read_dump(const std::string& unix_name, const TlsFiles& files,
                               TimePoint deadline) {
-  const auto key = read_tls_key(key_file);
+  const auto key = read_tls_key(files);
   if (!key.ok()) return key.error();
+  if (!key.value()) return Error(ErrorKind::kInvalidArgument, "this process has no key");
   const uint64_t peer = context_of(unix_name);
   if (peer == 0)
     return Error(ErrorKind::kInvalidArgument, "'" + unix_name + "' is the socket of no context");
   ConnectAttempt attempt = connect_unix(unix_name);
   if (attempt.failure) return attempt.failure->error;
-  FramedSocket socket(Stream(std::move(attempt.fd), key.value()->dial(random_id(), peer)));
+  FramedSocket socket(
+      Stream(std::move(attempt.fd), key.value()->dial(key.value()->draw_id(), peer)));
   bool asked = false;
   for (;;) {
     const int problem = socket.establish();

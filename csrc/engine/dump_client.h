@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/error.h"
 
 namespace ringdist {
@@ -13,7 +14,7 @@ namespace ringdist {
 // "@ringdist-71-0123456789abcdef". Blocks. Any thread. Errors: those of read_tls_key(),
 // kInvalidArgument for another name, kTimeout at the deadline, kPeerLost if it refuses the key or
 // ends the connection.
-Result<std::string> read_dump(const std::string& unix_name, const std::string& key_file,
+Result<std::string> read_dump(const std::string& unix_name, const TlsFiles& files,
                               TimePoint deadline);
 
 }  // namespace ringdist

@@ -278,16 +278,21 @@ bool MembershipTransport::pass_on(InboundConnection& line, ConstBytes message) {
     delegate_.on_message(from, message);
     return true;
   }
-  const auto plain = tls_key_->unseal(message, seal_name(from.process, self_));
-  line.proven |= plain.has_value();
-  if (plain) {
-    delegate_.on_message(from, *plain);
+  const auto opened =
+      tls_key_->unseal(message, seal_name(from.process, self_), TlsKey::Expired::kRefused);
+  const bool is_of_sender = opened && (!opened->signer || opened->signer->fits(from.process));
+  line.proven |= is_of_sender;
+  if (is_of_sender) {
+    delegate_.on_message(from, opened->value);
   } else if (const TimePoint now = Clock::now(); now - refused_at_ >= kLogRefusals) {
     refused_at_ = now;
     log(LogLevel::kWarn, "membership: refused a connection from pid " + std::to_string(from.pid) +
-                             ": it does not have the key");
+                             ": " +
+                             (opened ? "it has " + opened->signer->describe() +
+                                           ", which is not that of the process it claims to be"
+                                     : "it does not have the key, or a valid certificate"));
   }
-  return plain.has_value();
+  return is_of_sender;
 }
 
 void MembershipTransport::take_in(ProcessId from, TimePoint now) {

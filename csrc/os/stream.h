@@ -33,6 +33,8 @@ class TlsConnection {
   virtual void end_output(int fd) = 0;
   // Returns the process at the other end, which the handshake has proven; 0 before that.
   virtual uint64_t peer() const = 0;
+  // Returns a text that names the certificate of that process; empty without one.
+  virtual std::string peer_name() const { return ""; }
   // Returns true once anything was read from the socket.
   virtual bool heard() const = 0;
   // Returns why the connection has failed; empty if it has not.
@@ -106,6 +108,11 @@ class Stream {
   bool begins_plain() const { return tls_ && !tls_->heard() && sends_plain(fd_); }
   // Returns the process at the other end that TLS has proven; 0 on a plain stream.
   uint64_t peer() const { return tls_ ? tls_->peer() : 0; }
+  // Returns its certificate for a message, or "the key" if it has none.
+  std::string peer_name() const {
+    const std::string name = tls_ ? tls_->peer_name() : "";
+    return name.empty() ? "the key" : name;
+  }
   // Returns why TLS has failed; empty if it has not.
   std::string failure() const { return tls_ ? tls_->failure() : ""; }
   // Returns the text of an error of this stream.

@@ -96,15 +96,15 @@ Error compare_keys(const std::vector<RankInfo>& entries) {
   const auto name = [&](auto entry) {
     return describe_rank(static_cast<int>(entry - entries.begin()), entry->where());
   };
-  const std::string has = other->key == 0   ? " has no key, "
-                          : usual->key == 0 ? " has a key, "
-                                            : " has another key than ";
-  return Error(ErrorKind::kMismatch,
-               "ranks cannot form a group: " + name(other) + has + name(usual) +
-                   (other->key == 0   ? " has one"
-                    : usual->key == 0 ? " has none"
-                                      : "") +
-                   "; give all ranks the same file by RINGDIST_KEY_FILE, or none")
+  const std::string has = other->key == 0   ? " has no key or certificate, "
+                          : usual->key == 0 ? " has a key or certificate, "
+                                            : " has another key or authority than ";
+  return Error(ErrorKind::kMismatch, "ranks cannot form a group: " + name(other) + has +
+                                         name(usual) +
+                                         (other->key == 0   ? " has one"
+                                          : usual->key == 0 ? " has none"
+                                                            : "") +
+                                         "; " + std::string(kSameCredentials))
       .blame(static_cast<int>(other - entries.begin()));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,11 @@ namespace ringdist {
 
 // Addresses of one process, by the name of the transport.
 using TransportAddresses = std::vector<std::pair<std::string, std::vector<std::byte>>>;
+
+// Advice for ranks with different credentials.
+inline constexpr std::string_view kSameCredentials =
+    "give all ranks the same file by RINGDIST_KEY_FILE, or certificates of the same authority "
+    "(RINGDIST_CA), or none";
 
 // Entry of one rank in the store.
 struct RankInfo {
@@ -32,7 +38,7 @@ struct RankInfo {
   bool guessed = false;     // the address may change once those of the others are available
   uint64_t options_hash = 0;
   std::string options;            // text of them, to name the difference in messages
-  uint64_t key = 0;               // fingerprint of the job's key; 0 without one
+  uint64_t key = 0;               // TlsKey::fingerprint(); 0 without credentials
   TransportAddresses transports;  // transports that are open; see Rendezvous::exchange()
   GroupCosts costs;               // rank 0's apply to the group
 

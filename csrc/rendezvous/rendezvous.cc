@@ -59,12 +59,15 @@ Error publish_failure(Store& store, int rank, const std::vector<int>& members, c
   return write_withdrawal(store, prefix.value(), rank, why.kind(), why.message(), false);
 }
 
-Rendezvous::Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members)
+Rendezvous::Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members,
+                       std::shared_ptr<const TlsKey> key, bool compares_ranks)
     : store_(std::move(store)),
       rank_(rank),
       members_(std::move(members)),
       size_(static_cast<int>(members_.size())),
-      ranks_(members_.size()) {
+      ranks_(members_.size()),
+      signing_(key && key->certificate() ? std::move(key) : nullptr),
+      compares_ranks_(compares_ranks) {
   std::iota(ranks_.begin(), ranks_.end(), 0);
 }
 
@@ -89,7 +92,8 @@ Error Rendezvous::publish(const RankInfo& mine) {
 
 Error Rendezvous::set(const std::string& what, std::span<const std::byte> value) {
   keys_.push_back(key(what, rank_));
-  return store_->set(keys_.back(), value);
+  if (!signing_) return store_->set(keys_.back(), value);
+  return store_->set(keys_.back(), signing_->seal(value, keys_.back()));
 }
 
 void Rendezvous::remove_keys(bool only_once) {
@@ -111,8 +115,11 @@ Error Rendezvous::find_withdrawal(const CancellableDeadline& deadline) {
   const auto kind = in.get<ErrorKind>();
   const bool process_ends = in.get_bool();
   std::optional<RankInfo> entry;  // none if that rank could not create the group
-  if (const auto bytes = store_->find(key("entry", rank)); bytes.ok() && bytes.value())
-    entry = RankInfo::decode(*bytes.value(), mine_.wire_version);
+  const std::string name = key("entry", rank);
+  const bool is_member = rank >= 0 && rank < size_;
+  if (const auto there = store_->check({name}); is_member && there.ok() && there.value())
+    if (const auto bytes = read({name}, {rank}); bytes.ok())
+      entry = RankInfo::decode(bytes.value().front(), mine_.wire_version);
   if (process_ends && entry && entry->host_key == mine_.host_key) await_end(entry->pid, deadline);
   return Error(kind > ErrorKind::kProtocol ? ErrorKind::kPeerLost : kind,
                describe_rank(rank, entry ? entry->where() : "") +
@@ -162,11 +169,36 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::await_values(
 }
 
 Result<std::vector<std::vector<std::byte>>> Rendezvous::read(const std::vector<std::string>& keys,
-                                                             const std::vector<int>& ranks) const {
+                                                             const std::vector<int>& ranks) {
+  static const std::string kOther = " has another key or authority than ";
   auto out = store_->multi_get(keys);
-  if (out.ok() || out.error().ranks().empty()) return out;
-  const auto first = static_cast<size_t>(out.error().ranks().front());
-  return keys_differ(ranks[first], " has another key than ", ", or none");
+  if (!out.ok() && !out.error().ranks().empty()) {
+    const auto first = static_cast<size_t>(out.error().ranks().front());
+    return keys_differ(ranks[first], kOther, ", or none");
+  }
+  for (size_t i = 0; out.ok() && signing_ && i < keys.size(); ++i) {
+    auto opened = signing_->unseal(out.value()[i], keys[i], TlsKey::Expired::kRefused);
+    if (!opened) return keys_differ(ranks[i], kOther, ", or none");
+    if (Error error = check_signer(ranks[i], *opened->signer)) return error;
+    out.value()[i] = std::move(opened->value);
+  }
+  return out;
+}
+
+Error Rendezvous::check_signer(int rank, const Certificate& signer) {
+  const int global_rank = members_[static_cast<size_t>(rank)];
+  if (compares_ranks_ && !signer.allows(global_rank))
+    return wrong_signer(rank, signer, "is not for global rank " + std::to_string(global_rank));
+  const auto [known, is_new] = signers_.emplace(rank, signer);
+  if (is_new || known->second.id_bits == signer.id_bits) return {};
+  return wrong_signer(rank, signer, "is not the one that the rank has used before");
+}
+
+Error Rendezvous::wrong_signer(int rank, const Certificate& signer, const std::string& why) {
+  return Error(ErrorKind::kMismatch, "ranks cannot form a group: a value of rank " +
+                                         std::to_string(rank) + " was signed with " +
+                                         signer.describe() + ", which " + why)
+      .blame(rank);
 }
 
 Error Rendezvous::find_lost(const std::vector<RankInfo>& entries, const std::vector<int>& ranks,
@@ -197,10 +229,9 @@ Error Rendezvous::exchange(const RankInfo& mine, std::vector<RankInfo>& entries,
 }
 
 Error Rendezvous::keys_differ(int rank, const std::string& has, const std::string& other) const {
-  return Error(ErrorKind::kMismatch,
-               "ranks cannot form a group: rank " + std::to_string(rank) + has + "rank " +
-                   std::to_string(rank_) + other +
-                   "; give all ranks the same file by RINGDIST_KEY_FILE, or none")
+  return Error(ErrorKind::kMismatch, "ranks cannot form a group: rank " + std::to_string(rank) +
+                                         has + "rank " + std::to_string(rank_) + other + "; " +
+                                         std::string(kSameCredentials))
       .blame(rank);
 }
 
@@ -217,11 +248,14 @@ Result<std::vector<RankInfo>> Rendezvous::collect(const CancellableDeadline& dea
   if (!values.ok()) return values.error();
   std::vector<RankInfo> out;
   for (int rank = 0; rank < size_; ++rank) {
-    if (is_sealed(values.value()[rank])) return keys_differ(rank, " has a key, ", " has none");
+    if (is_sealed(values.value()[rank]))
+      return keys_differ(rank, " has a key or certificate, ", " has none");
     auto entry = RankInfo::decode(values.value()[rank], mine_.wire_version);
     if (!entry)
       return Error(ErrorKind::kProtocol,
                    "the store's entry of rank " + std::to_string(rank) + " is not of this version");
+    if (signing_ && !signers_.at(rank).fits(entry->context_id))
+      return wrong_signer(rank, signers_.at(rank), "is not that of the process it names");
     out.push_back(std::move(*entry));
   }
   if (Error error = compare_rank_infos(out, rank_)) return error;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/topology.h"
+#include "os/tls_key.h"
 #include "rendezvous/rank_info.h"
 #include "rendezvous/store.h"
 
@@ -30,8 +32,10 @@ namespace ringdist {
 class Rendezvous {
  public:
   // `members` are the global ranks of the group, which are part of the keys. `rank` is an index
-  // into them.
-  Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members);
+  // into them. If `key` is a certificate, the values of all ranks are signed. A rank then needs a
+  // certificate for its global rank, unless `compares_ranks` is false.
+  Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members,
+             std::shared_ptr<const TlsKey> key = nullptr, bool compares_ranks = true);
 
   // Counts this creation of the group and publishes `mine`. Does not wait. Errors: the store's.
   Error publish(const RankInfo& mine);
@@ -46,9 +50,9 @@ class Rendezvous {
   // polled: an error that it returns ends the wait.
   //
   // Errors: kTimeout, naming the ranks that have not come, and kMismatch as in
-  // compare_rank_infos(). If the wait is cancelled, it is kAborted. If a rank has withdrawn, the
-  // error has its kind and its message. But if all entries exist, they are returned, and the next
-  // wait reports the withdrawal.
+  // compare_rank_infos(), or if the certificate of a rank is not for it. If the wait is cancelled,
+  // it is kAborted. If a rank has withdrawn, the error has its kind and its message. But if all
+  // entries exist, they are returned, and the next wait reports the withdrawal.
   Result<std::vector<RankInfo>> collect(const CancellableDeadline& deadline,
                                         const std::function<Error()>& given_up = nullptr);
   // Removes the keys that this rank has published. The incarnation count is removed only if
@@ -88,9 +92,14 @@ class Rendezvous {
   Error set(const std::string& what, std::span<const std::byte> value);
   // Returns an error if another rank has published a withdrawal.
   Error find_withdrawal(const CancellableDeadline& deadline);
-  // Returns the values of keys that are there, of those ranks. Error: that of keys_differ(), too.
+  // Returns the values of keys that are there, of those ranks. Errors: those of keys_differ() and
+  // check_signer(), too.
   Result<std::vector<std::vector<std::byte>>> read(const std::vector<std::string>& keys,
-                                                   const std::vector<int>& ranks) const;
+                                                   const std::vector<int>& ranks);
+  // Checks that a rank may have this certificate, and has no other one for another value.
+  Error check_signer(int rank, const Certificate& signer);
+  // Returns the error about a rank that has signed with the certificate of another one.
+  static Error wrong_signer(int rank, const Certificate& signer, const std::string& why);
   // Returns the error for a rank that does not have the key of this rank: "rank X" + `has` + "rank
   // Y" + `other`, where Y is this rank.
   Error keys_differ(int rank, const std::string& has, const std::string& other) const;
@@ -112,7 +121,10 @@ class Rendezvous {
   const int size_;
   std::vector<int> ranks_;  // 0, 1, ..., size_ - 1
   std::string prefix_;
-  std::vector<std::string> keys_;  // keys that this rank has set
+  const std::shared_ptr<const TlsKey> signing_;  // null without a certificate
+  const bool compares_ranks_;
+  std::map<int, Certificate> signers_;  // certificates of ranks
+  std::vector<std::string> keys_;       // keys that this rank has set
   RankInfo mine_;
 };
 

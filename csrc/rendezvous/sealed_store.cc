@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "rendezvous/rank_info.h"
+
 namespace ringdist {
 namespace {
 
@@ -38,17 +40,17 @@ std::vector<std::byte> SealedStore::seal(const std::string& key, ConstBytes valu
 
 Result<std::vector<std::byte>> SealedStore::unseal(const std::string& key,
                                                    ConstBytes sealed) const {
-  auto out = is_sealed(sealed)
-                 ? key_->unseal(sealed.subspan(kSealMagic.size()), scope_ + '\n' + key)
-                 : std::nullopt;
+  auto out = is_sealed(sealed) ? key_->unseal(sealed.subspan(kSealMagic.size()),
+                                              scope_ + '\n' + key, TlsKey::Expired::kRefused)
+                               : std::nullopt;
   if (!out)
-    return Error(
-        ErrorKind::kMismatch,
-        "the value of '" + key +
-            "' in the store was not sealed with the key of this "
-            "process: another process has written it, or it comes from a rank with another "
-            "key or with none; give all ranks the same file by RINGDIST_KEY_FILE, or none");
-  return std::move(*out);
+    return Error(ErrorKind::kMismatch,
+                 "the value of '" + key +
+                     "' in the store was not sealed with the key or authority of this process: "
+                     "another process "
+                     "has written it, or it comes from a rank with another or with none; " +
+                     std::string(kSameCredentials));
+  return std::move(out->value);
 }
 
 Error SealedStore::set(const std::string& key, std::span<const std::byte> value) {

@@ -1,6 +1,7 @@
 // Store of a job with a key: values are encrypted and bound to their names. So a process without
 // the key that reads or writes the store learns only the names, and can delete values or bring back
-// earlier ones of the same name. Counters are plain: they only number what ranks create.
+// earlier ones of the same name. With certificates, values are signed and not encrypted. Counters
+// are plain: they only number what ranks create.
 #pragma once
 
 #include <memory>

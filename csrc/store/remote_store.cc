@@ -12,7 +12,6 @@
 
 #include "base/describe.h"
 #include "control/control_frames.h"
-#include "os/random.h"
 #include "os/socket.h"
 
 namespace ringdist {
@@ -299,7 +298,7 @@ Result<Stream> RemoteStore::dial_any(const Limit& limit) {
 Result<Stream> RemoteStore::dial(const std::string& address, const Limit& limit) const {
   ConnectAttempt attempt = connect_tcp(address);
   if (attempt.failure) return failed(attempt.failure->error.message());
-  Stream out(std::move(attempt.fd), key_ ? key_->dial(random_id(), kStoreId) : nullptr);
+  Stream out(std::move(attempt.fd), key_ ? key_->dial(key_->draw_id(), kStoreId) : nullptr);
   notice_dead_peers(out.fd());
   break_after(out.fd(), kAnswerTime.count());
   bool connecting = attempt.pending;

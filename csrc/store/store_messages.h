@@ -13,8 +13,6 @@
 
 namespace ringdist {
 
-// Id of a store in handshakes of TLS, which prove both ids. Its bytes are "rd-store".
-inline constexpr uint64_t kStoreId = 0x65726f74732d6472ull;
 // Limit of the body of a request and of an answer, in bytes.
 inline constexpr size_t kMaxStoreMessage = size_t{16} << 20;
 // Limits of a value, in bytes, and of the keys of a request.

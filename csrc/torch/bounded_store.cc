@@ -45,12 +45,12 @@ Result<std::shared_ptr<Store>> open_client(const std::string& host, uint16_t por
 }  // namespace
 
 BoundedStore::BoundedStore(std::string host, uint16_t port, Milliseconds limit,
-                           const std::string& key_file, bool is_hosted)
+                           const TlsFiles& files, bool is_hosted)
     : host_(std::move(host)),
       port_(port),
       limit_(limit),
       is_hosted_(is_hosted),
-      key_(key_file.empty() ? nullptr : value_of(read_tls_key(key_file))) {}
+      key_(value_of(read_tls_key(files))) {}
 
 Error BoundedStore::connect(Milliseconds timeout) {
   const TimePoint deadline = deadline_after(timeout);
@@ -82,7 +82,7 @@ Result<std::optional<std::string>> BoundedStore::find(const std::string& key) {
     if (!has_key && is_sealed(bytes))
       return Error(ErrorKind::kMismatch,
                    "ringdist: the job of this store has a key, and this process has none: give it "
-                   "the same file by RINGDIST_KEY_FILE");
+                   "the same file by RINGDIST_KEY_FILE, or a certificate of the same authority");
     return Found(std::in_place, reinterpret_cast<const char*>(bytes.data()), bytes.size());
   });
 }

@@ -27,10 +27,10 @@ namespace ringdist {
 class BoundedStore {
  public:
   // Does not connect. `limit` is the time that each request may take. A HostedStore is expected
-  // there if `is_hosted`, else a TCPStore. With `key_file`, the file of a key, connections to a
-  // HostedStore are encrypted, and values in a TCPStore are sealed. Throws errors of the file, as
+  // there if `is_hosted`, else a TCPStore. With credentials in `files`, connections to a
+  // HostedStore are encrypted, and values in a TCPStore are sealed. Throws errors of the files, as
   // throw_error() does.
-  BoundedStore(std::string host, uint16_t port, Milliseconds limit, const std::string& key_file,
+  BoundedStore(std::string host, uint16_t port, Milliseconds limit, const TlsFiles& files,
                bool is_hosted);
   BoundedStore(const BoundedStore&) = delete;
   BoundedStore& operator=(const BoundedStore&) = delete;

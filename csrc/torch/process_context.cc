@@ -36,6 +36,9 @@ Error compare(const Config& ours, const Config& theirs) {
     return error;
   if (Error error = differs("port", ours.port, theirs.port)) return error;
   if (Error error = differs("key_file", ours.key_file, theirs.key_file)) return error;
+  if (Error error = differs("cert", ours.cert, theirs.cert)) return error;
+  if (Error error = differs("cert_key", ours.cert_key, theirs.cert_key)) return error;
+  if (Error error = differs("ca", ours.ca, theirs.ca)) return error;
   return differs("ucx", ours.ucx, theirs.ucx);
 }
 

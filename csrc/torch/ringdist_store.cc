@@ -54,9 +54,9 @@ void end_hosted_stores() {
 }
 
 RingdistStore::RingdistStore(const std::string& host, uint16_t port, Fd listener,
-                             std::chrono::milliseconds timeout, const std::string& key_file)
+                             std::chrono::milliseconds timeout, const TlsFiles& files)
     : c10d::Store(timeout) {
-  const auto key = key_file.empty() ? nullptr : value_of(read_tls_key(key_file));
+  const auto key = value_of(read_tls_key(files));
   if (listener) {
     const std::string address = value_of(local_address(listener));
     port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));

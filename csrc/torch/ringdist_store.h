@@ -25,10 +25,10 @@ class RingdistStore final : public c10d::Store {
 
   // Serves the store if there is a `listener`, which is a TCP socket that listens; its port counts
   // then. Otherwise waits until a store answers at the address, for `timeout` at most. With
-  // `key_file`, the file of a key, the connections are encrypted. Throws DistNetworkError, and
-  // errors of the file.
+  // credentials in `files`, the connections are encrypted. Throws DistNetworkError, and errors of
+  // the files.
   RingdistStore(const std::string& host, uint16_t port, Fd listener,
-                std::chrono::milliseconds timeout, const std::string& key_file);
+                std::chrono::milliseconds timeout, const TlsFiles& files);
 
   c10::intrusive_ptr<c10d::Store> clone() override;
   using c10d::Store::set;

@@ -88,10 +88,10 @@ Error check_forced_transport(const Config& config) {
   if (config.transport.empty()) return {};
   for (const std::string_view name : names_in(config.transport))
     if (const TransportRow* row = find_transport(name);
-        row && !row->secure && !config.key_file.empty())
+        row && !row->secure && !config.encrypted_by().empty())
       return Error(ErrorKind::kInvalidArgument,
                    "RINGDIST_TRANSPORT=\"" + config.transport + "\" cannot be used together with " +
-                       "RINGDIST_KEY_FILE, because " + std::string(name) +
+                       std::string(config.encrypted_by()) + ", because " + std::string(name) +
                        " does not encrypt: use shm,tcp, or no key");
   if (std::ranges::all_of(names_in(config.transport), exists)) return {};
   std::string accepted = "\"\"";

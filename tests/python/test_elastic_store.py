@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
-from support.job_key import needs_tls, write_key
+from support.job_key import key_files, needs_tls, write_key
 from support.launched import Launched, preloaded, python_path
 from support.pool import free_port
 from support.rank import poll
@@ -157,7 +157,9 @@ def test_a_silent_store_costs_no_more_with_each_request(
 ):
     holder, port, key = held_by_key
     limit = timedelta(seconds=0.2)
-    store = _native.load().BoundedStore("127.0.0.1", port, limit, key, is_hosted=bool(key))
+    store = _native.load().BoundedStore(
+        "127.0.0.1", port, limit, key_files(key), is_hosted=bool(key)
+    )
     store.connect(timedelta(seconds=10))
     _stop(holder)
 
@@ -174,7 +176,7 @@ def test_a_silent_store_costs_no_more_with_each_request(
     holder.send_signal(signal.SIGCONT)
     store.connect(timedelta(seconds=40))
     limit = timedelta(seconds=60)  # a busy machine may need longer than 0.2 s
-    own = _native.load().BoundedStore("127.0.0.1", port, limit, key, is_hosted=bool(key))
+    own = _native.load().BoundedStore("127.0.0.1", port, limit, key_files(key), is_hosted=bool(key))
     assert own.find("key") is None and own.add("key", 3) == 3 and own.find("key") == "3"
 
 
@@ -363,7 +365,7 @@ def test_counters_have_no_seal(tmp_path: Path, is_sealed: bool):
     """Any process may write a counter. Reading it must not end the store, as add() would."""
     key = str(write_key(tmp_path / "job.key")) if is_sealed else ""
     held = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    own = _native.load().BoundedStore("127.0.0.1", held.port, timedelta(seconds=10), key)
+    own = _native.load().BoundedStore("127.0.0.1", held.port, timedelta(seconds=10), key_files(key))
     assert own.count("counter") == 0
     assert own.add("counter", 3) == 3 and own.count("counter") == 3
     for value in OTHERS:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from support.job_key import key_variables, needs_tls, write_key
+from support.job_key import key_files, key_variables, needs_tls, write_key
 from support.pool import Pool, free_port
 from support.rank import Ranks, caught
 
@@ -206,9 +206,11 @@ def test_both_sides_need_the_same_key(tmp_path: Path, monkeypatch: pytest.Monkey
                 with pytest.raises(
                     (dist.DistNetworkError, dist.DistBackendError), match="KEY_FILE"
                 ):
-                    native.RingdistStore("127.0.0.1", store.port, -1, LIMIT / 4, other)
+                    native.RingdistStore("127.0.0.1", store.port, -1, LIMIT / 4, key_files(other))
                 if other:  # one without a key may be early, so it tries for long
-                    bounded = native.BoundedStore("127.0.0.1", store.port, LIMIT, other, True)
+                    bounded = native.BoundedStore(
+                        "127.0.0.1", store.port, LIMIT, key_files(other), True
+                    )
                     with pytest.raises(dist.DistBackendError, match="KEY_FILE"):
                         bounded.connect(LIMIT)
 
@@ -258,7 +260,9 @@ def test_it_is_waited_for_behind_a_proxy():
 
 def test_bounded_requests(store: dist.Store):
     key = os.environ.get("RINGDIST_KEY_FILE", "")
-    own = _native.load().BoundedStore("127.0.0.1", store.port, LIMIT, key, is_hosted=True)
+    own = _native.load().BoundedStore(
+        "127.0.0.1", store.port, LIMIT, key_files(key), is_hosted=True
+    )
     assert own.find("count") is None and own.count("count") == 0
     assert own.add("count", 3) == own.count("count") == 3 and own.find("count") == "3"
     assert own.compare_set("vote", "", "a") == "a" and own.compare_set("vote", "x", "b") == "a"

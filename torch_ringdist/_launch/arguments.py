@@ -7,6 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from torch_ringdist._credentials import has_key
 from torch_ringdist.elastic._settings import address
 
 DESCRIPTION = """\
@@ -170,6 +171,8 @@ def rendezvous(text: str) -> tuple[str, int]:
         host, port, is_own = address("the address", text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("ringdist: ")) from None
-    if is_own and not os.environ.get("RINGDIST_KEY_FILE"):
-        raise argparse.ArgumentTypeError(f"{text} is a store with a key: set RINGDIST_KEY_FILE")
+    if is_own and not has_key():
+        raise argparse.ArgumentTypeError(
+            f"{text} is a store with a key: set RINGDIST_KEY_FILE, or RINGDIST_CERT"
+        )
     return host, port

@@ -18,11 +18,12 @@ from pathlib import Path
 import torch.distributed as dist
 
 from torch_ringdist import _address
+from torch_ringdist._credentials import has_key
 from torch_ringdist._launch import addresses, signals
 from torch_ringdist._launch.worker import Worker, command_of
 from torch_ringdist._output_paths import check_writable
 from torch_ringdist._rendezvous import STORE_OF_RANKS, address_of_ranks
-from torch_ringdist._served_store import has_key, serve_for_job
+from torch_ringdist._served_store import serve_for_job
 from torch_ringdist.elastic import _log
 from torch_ringdist.elastic._progress import number_in
 from torch_ringdist.elastic._store import exchange, open_store, text_of

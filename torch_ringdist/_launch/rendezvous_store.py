@@ -9,8 +9,9 @@ from typing import Any
 import torch.distributed as dist
 
 from torch_ringdist import _address
+from torch_ringdist._credentials import has_key
 from torch_ringdist._launch.addresses import answers, is_here, wait_for
-from torch_ringdist._served_store import has_key, open_or_serve, serve
+from torch_ringdist._served_store import open_or_serve, serve
 from torch_ringdist.elastic._progress import FINISHED, TRAINING, Workers, beats_of, progress_of
 from torch_ringdist.elastic._store import open_store
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from torch_ringdist import _standard_streams
 from torch_ringdist._address import join
+from torch_ringdist._credentials import has_key
 from torch_ringdist._launch import addresses, elastic_arguments, horovod_arguments, signals
 from torch_ringdist._launch.addresses import USUAL_PORT
 from torch_ringdist._launch.elastic_job import ElasticJob
@@ -23,7 +24,7 @@ from torch_ringdist._launch.horovod_names import folder_of_names
 from torch_ringdist._launch.hosts import Share, parse_hostfile, parse_hosts, shares
 from torch_ringdist._launch.remote_command import HostCommand, RemoteCommand, end_all, is_local
 from torch_ringdist._launch.worker import forget_stdout
-from torch_ringdist._served_store import has_key, serve_for_job, warn_of_all_addresses
+from torch_ringdist._served_store import serve_for_job, warn_of_all_addresses
 from torch_ringdist.elastic._store import open_store
 
 _DESCRIPTION = """\

@@ -9,8 +9,9 @@ import signal
 import torch.distributed as dist
 
 from torch_ringdist import _address
+from torch_ringdist._credentials import has_key
 from torch_ringdist._launch import addresses, arguments, signals
-from torch_ringdist._served_store import has_key, serve_for_job
+from torch_ringdist._served_store import serve_for_job
 from torch_ringdist.elastic import _log
 
 _DESCRIPTION = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from torch_ringdist import _native
+from torch_ringdist._credentials import tls_files
 
 if TYPE_CHECKING:
     from torch_ringdist._C import BoundedStore
@@ -29,16 +29,15 @@ def open_store(
     timeout: timedelta = timedelta(seconds=_OPENING),
 ) -> BoundedStore:
     """Opens a client of a store of ringdist's own, or of a TCPStore. If this process has
-    RINGDIST_KEY_FILE, the connections to the former are encrypted, and values in the latter.
+    credentials, the connections to the former are encrypted, and values in the latter are sealed.
 
     Raises:
         torch.distributed.DistNetworkError: no store answers there within `timeout`.
         torch.distributed.DistBackendError: a store of ringdist's own does not have the key.
-        ArgumentError: the key is bad.
+        ArgumentError: the key or certificate is bad.
     """
-    key_file = os.environ.get("RINGDIST_KEY_FILE", "")
     limit = timedelta(seconds=LIMIT)
-    store: BoundedStore = _native.load().BoundedStore(host, port, limit, key_file, is_own)
+    store: BoundedStore = _native.load().BoundedStore(host, port, limit, tls_files(), is_own)
     store.connect(timeout)
     return store
 

@@ -20,9 +20,10 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torch_ringdist import _native, _registration
+from torch_ringdist._credentials import has_key
 from torch_ringdist._generation import open_client
 from torch_ringdist._rendezvous import store_of_ranks
-from torch_ringdist._served_store import has_key, open_of_ranks, open_with_key, serve
+from torch_ringdist._served_store import open_of_ranks, open_with_key, serve
 from torch_ringdist._units import LONGEST
 from torch_ringdist.horovod._errors import as_internal
 from torch_ringdist.horovod._launch_info import LaunchInfo, is_elastic, launched, number_of

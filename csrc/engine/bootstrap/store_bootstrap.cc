@@ -22,7 +22,8 @@ StoreBootstrap::StoreBootstrap(std::shared_ptr<Context> context, const Communica
                                Decided decided)
     : RankInfoBootstrap(std::move(context), options, Clock::now() + options.timeout),
       decided_(std::move(decided)),
-      rendezvous_(options.store, options.rank, options.members) {}
+      rendezvous_(options.store, options.rank, options.members, this->context().tls_key(),
+                  decided_.nonce == 0 && this->context().compares_ranks()) {}
 
 // Draws the group's nonce, unless it was decided.
 uint64_t StoreBootstrap::drawn() const { return decided_.nonce ? decided_.nonce : random_id(); }

@@ -23,10 +23,16 @@ static_assert(static_cast<uint8_t>(FrameType::kDataHello) == DataHello::kFrameTy
 
 }  // namespace
 
-Context::Context(ContextOptions options) : options_(std::move(options)), id_(random_id()) {}
+Context::Context(ContextOptions options, std::shared_ptr<const TlsKey> tls_key)
+    : options_(std::move(options)),
+      id_(tls_key ? tls_key->draw_id() : random_id()),
+      tls_key_(std::move(tls_key)) {}
 
 Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
-  std::shared_ptr<Context> context(new Context(std::move(options)));
+  set_log_level(options.config.log_level);
+  auto key = read_tls_key(options.config);
+  if (!key.ok()) return key.error();
+  std::shared_ptr<Context> context(new Context(std::move(options), std::move(key.value())));
   if (Error error = context->start()) return error;
   return context;
 }
@@ -34,13 +40,7 @@ Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
 // The membership service is made before the control plane, which may pass connections to it at
 // once.
 Error Context::start() {
-  set_log_level(config().log_level);
   host_name_ = host_name();
-  if (!config().key_file.empty()) {
-    auto key = read_tls_key(config().key_file);
-    if (!key.ok()) return key.error();
-    tls_key_ = std::move(key.value());
-  }
   auto first = network(options_.store_host);
   if (!first.ok()) return first.error();
   auto progress = ProgressEngine::start(statistics_, config().memory, *this);
@@ -60,6 +60,15 @@ Error Context::start() {
   service_ip_ = address.substr(0, address.rfind(':'));
   listens_[first.value().ip] = address;
   return {};
+}
+
+Error Context::check_rank(int global_rank) const {
+  const Certificate* const own = tls_key_ ? tls_key_->certificate() : nullptr;
+  if (own == nullptr || !compares_ranks() || own->allows(global_rank)) return {};
+  return Error(ErrorKind::kInvalidArgument,
+               "RINGDIST_CERT names " + config().cert + ", which has " + own->describe() +
+                   ", and this process is rank " + std::to_string(global_rank) +
+                   ": give it a certificate for this rank or for any");
 }
 
 Duration Context::peer_timeout() const {

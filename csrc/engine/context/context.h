@@ -93,8 +93,15 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   Result<Transport*> reach(const RankInfo& peer, bool same_host, const std::string& wanted,
                            const Network& network);
 
-  // Returns the key of the job; null without one.
+  // Returns the credentials of this process: the key of the job, or a certificate. Null without
+  // any.
   const std::shared_ptr<const TlsKey>& tls_key() const { return tls_key_; }
+  // Returns an error if the certificate of this process is not for that global rank.
+  Error check_rank(int global_rank) const;
+  // Ranks have new numbers once this process has got into a later generation of a group. From then
+  // on, they are not compared with those of certificates.
+  void renumber_ranks() { renumbered_ = true; }
+  bool compares_ranks() const { return !renumbered_; }
   // Succeeds if a process that listens on that AF_UNIX name answers as `process`, which proves that
   // it runs on this host. Blocks for two seconds at most.
   Error prove_same_host(ContextId process, const std::string& unix_name);
@@ -132,7 +139,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   bool record(std::shared_ptr<TraceRecorder> recorder);
 
  private:
-  explicit Context(ContextOptions options);
+  Context(ContextOptions options, std::shared_ptr<const TlsKey> tls_key);
   Duration peer_timeout() const;
   // Starts the parts of the Context. After an error the destructor stops those that run.
   Error start();
@@ -179,9 +186,9 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
   const ContextOptions options_;
   const ContextId id_;
+  const std::shared_ptr<const TlsKey> tls_key_;  // null without credentials
   Statistics statistics_;
   TaskPool pool_;
-  std::shared_ptr<const TlsKey> tls_key_;  // null without Config::key_file
   const std::shared_ptr<DataPort> data_port_ = std::make_shared<DataPort>();
   std::unique_ptr<ProgressEngine> progress_;
   std::unique_ptr<MembershipService> assembly_;
@@ -205,6 +212,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   bool open_ RINGDIST_GUARDED_BY(mutex_) = false;  // the fast transports are open
   bool shut_down_ RINGDIST_GUARDED_BY(mutex_) = false;
   std::atomic<bool> process_ends_{false};
+  std::atomic<bool> renumbered_{false};
   ForkMark mark_;
 };
 

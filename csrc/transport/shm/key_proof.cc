@@ -40,6 +40,7 @@ Result<bool> KeyProof::advance(const Fd& socket) {
   if (tls_->has_output())
     return Error(ErrorKind::kSystem, "the socket of a connection inside the host has no room");
   peer_ = tls_->peer();
+  if (const std::string name = tls_->peer_name(); !name.empty()) peer_name_ = name;
   tls_.reset();
   return true;
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "os/fd.h"
@@ -29,6 +31,8 @@ class KeyProof {
   bool is_over() const { return tls_ == nullptr; }
   // Returns the process at the other end; 0 before the proof is over, and without a key.
   ContextId peer() const { return peer_; }
+  // Returns what it has proven, for a message.
+  const std::string& peer_name() const { return peer_name_; }
 
  private:
   KeyProof(std::unique_ptr<TlsConnection> tls, bool dials) : tls_(std::move(tls)), dials_(dials) {}
@@ -37,6 +41,7 @@ class KeyProof {
   std::unique_ptr<TlsConnection> tls_;
   bool dials_ = false;
   ContextId peer_ = 0;
+  std::string peer_name_ = "the key";
 };
 
 }  // namespace ringdist::shm

@@ -38,8 +38,9 @@ void RecvChannel::on_event() {
   }
   const ContextId proven = proof_.peer();
   if (greeted.value() && proven != 0 && proven != greeted.value()->hello.from)
-    return end(Error(ErrorKind::kProtocol,
-                     "pid " + std::to_string(pid_) + " names another process than it has proven"));
+    return end(Error(
+        ErrorKind::kProtocol,
+        "pid " + std::to_string(pid_) + " names another process, and has " + proof_.peer_name()));
   hello_ = std::move(greeted.value());
   check_hello();
 }

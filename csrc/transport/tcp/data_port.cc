@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/log.h"
 #include "base/serialize.h"
 #include "os/socket.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr uint32_t kDataMagic = 0x64746452;  // "Rdtd"
 constexpr uint32_t kDataVersion = 2;
+constexpr Duration kLogRefusals = std::chrono::seconds(1);
 
 // Compares in a time that does not depend on the bytes, so that nobody can guess them one by one.
 bool are_equal(const DataSecret& a, const DataSecret& b) {
@@ -61,8 +63,16 @@ void DataPort::remove(const DataSecret& secret) {
 
 void DataPort::adopt(Stream socket, ConstBytes hello) {
   const auto named = DataHello::decode(hello);
-  if (!named || (socket.peer() != 0 && socket.peer() != named->from)) return;
+  if (!named) return;
   std::lock_guard lock(mutex_);
+  if (socket.peer() != 0 && socket.peer() != named->from) {
+    if (const TimePoint now = Clock::now(); now - refused_at_ >= kLogRefusals) {
+      refused_at_ = now;
+      log(LogLevel::kWarn, "tcp: refused a connection from " + remote_address(socket.fd()) +
+                               ": it has " + socket.peer_name() + ", and names another process");
+    }
+    return;
+  }
   for (const auto& [secret, handler] : transports_)
     if (are_equal(secret, named->secret)) return handler(std::move(socket), *named);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/thread_annotations.h"
 #include "os/stream.h"
 #include "transport/transport.h"
@@ -52,12 +53,13 @@ class DataPort {
   void remove(const DataSecret& secret);
   // Passes a connection to the transport that it names; `hello` is the body of its first frame.
   // Closes the connection if there is no such transport, if the frame is malformed, or if it names
-  // another sender than TLS has proven.
+  // another sender than TLS has proven. The last is logged, at most once a second.
   void adopt(Stream socket, ConstBytes hello);
 
  private:
   std::mutex mutex_;
   std::vector<std::pair<DataSecret, OnConnection>> transports_ RINGDIST_GUARDED_BY(mutex_);
+  TimePoint refused_at_ RINGDIST_GUARDED_BY(mutex_){};  // time of the last line of adopt()
 };
 
 }  // namespace ringdist

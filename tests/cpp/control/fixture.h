@@ -109,8 +109,11 @@ class Recorder : public ControlDelegate {
 
 // A control plane in this process that stands for one process of the job.
 struct Node {
-  explicit Node(double peer_timeout = 10, uint64_t context_id = random_id()) : id(context_id) {
-    auto started = ControlThread::start(id, config_with_timeout(peer_timeout), "127.0.0.1", events);
+  explicit Node(double peer_timeout = 10, uint64_t context_id = random_id(),
+                std::shared_ptr<const TlsKey> key = nullptr)
+      : id(context_id) {
+    auto started = ControlThread::start(id, config_with_timeout(peer_timeout), "127.0.0.1", events,
+                                        std::move(key));
     EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().what());
     if (started.ok()) control = std::move(started.value());
   }

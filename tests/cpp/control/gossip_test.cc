@@ -9,6 +9,7 @@
 #include "control/fake_connection_sender.h"
 #include "control/fake_connection_view.h"
 #include "os/epoll.h"
+#include "support/test_certificate.h"
 
 namespace ringdist::test {
 namespace {
@@ -82,6 +83,40 @@ TEST_F(GossipTest, AFloodOfOursGoesToAllThatAreOpen) {
   gossip_.flood(bytes(kMaxFrameBody), kStart);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("was not sent"), std::string::npos);
   EXPECT_TRUE(sender_.said.empty());
+}
+
+// A member passes a notice on that it has made up in the name of another one.
+TEST_F(GossipTest, WithCertificatesNoticesAreSigned) {
+  const auto mine = certificate_of("any");
+  const auto a = certificate_of("a");
+  const auto b = certificate_of("b");
+  const uint64_t origin = a->draw_id();
+  ControlHistory history;
+  ControlGossip gossip{kMe, sender_, history, formation_barrier_, groups_, *this, mine};
+  ControlConnection& from = sender_.add(2);
+  const auto name = [&](int number) {
+    return "notice " + std::to_string(number) + " of " + std::to_string(origin);
+  };
+  testing::internal::CaptureStderr();
+  for (const auto& forged : {b->seal(payload_, name(0)), a->seal(payload_, name(1)), payload_})
+    gossip.on_flood(from, flood_of(origin, 0, forged), kStart);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(floods_, 0);
+  EXPECT_TRUE(sender_.said.empty());
+  EXPECT_NE(log.find("it was signed with the certificate of owner 'b' for ranks 2, 5"),
+            std::string::npos)
+      << log;
+  gossip.on_flood(from, flood_of(origin, 0, a->seal(payload_, name(0))), kStart);
+  EXPECT_EQ(floods_, 1);
+  EXPECT_EQ(origin_, origin);
+
+  gossip.flood(payload_, kStart);
+  ASSERT_FALSE(sender_.said.empty());
+  const auto sent = FloodRecord::decode(sender_.said[0].body);
+  ControlHistory of_peer;
+  ControlGossip peer{9, sender_, of_peer, formation_barrier_, groups_, *this, a};
+  peer.on_flood(from, flood_of(kMe, sent->sequence, sent->payload), kStart);
+  EXPECT_EQ(floods_, 1) << "its id is not of its certificate";
 }
 
 // All processes of a host are connected to each other. Forwarding inside the host would cost n^3

@@ -14,6 +14,7 @@
 
 #include "os/random.h"
 #include "os/socket.h"
+#include "support/test_certificate.h"
 #include "support/test_key.h"
 
 namespace ringdist {
@@ -44,7 +45,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
   }
 
   void on_message(const MessageOrigin& from, ConstBytes message) override {
-    EXPECT_EQ(from.process, kOther);
+    EXPECT_EQ(from.process, sender_);
     EXPECT_EQ(from.pid, getpid());
     received_.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
   }
@@ -103,6 +104,7 @@ class MembershipTransportTest : public testing::Test, protected MembershipTransp
                            "@ringdist-post-test-" + std::to_string(random_id()), ""};
   Fd listener_;
   std::vector<std::string> received_;
+  ProcessId sender_ = kOther;
   int deserted_ = 0;
 };
 
@@ -289,6 +291,38 @@ TEST_F(KeyedMembershipTransportTest, OnlyMessagesSealedForThisProcessCount) {
   FramedSocket theirs = connect_as(kOther);
   EXPECT_FALSE(is_cut_off_after(theirs, sealed_));
   EXPECT_EQ(received_, (std::vector<std::string>{"sealed"}));
+}
+
+// A member signs a message in the name of another one.
+TEST_F(KeyedMembershipTransportTest, ACertificateIsOfItsSender) {
+  const auto a = certificate_of("a");
+  const ProcessId sender = sender_ = a->draw_id();
+  const std::string name =
+      "membership message from " + std::to_string(sender) + " to " + std::to_string(kSelf);
+  MembershipTransport certified(kSelf, epoll_, uint64_t{1} << 21,
+                                static_cast<MembershipTransport::Delegate&>(*this),
+                                certificate_of("any"));
+  const auto is_cut_off = [&](const std::vector<std::byte>& message) {
+    std::array<int, 2> pair{};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()), 0);
+    FramedSocket theirs(Fd::open([&] { return pair[0]; }));
+    FramedSocket ours(Fd::open([&] { return pair[1]; }));
+    const auto from = MessageOrigin::of(ours.fd(), sender, LinkKind::kLocal);
+    EXPECT_TRUE(certified.adopt(std::move(ours), from, Clock::now()));
+    EXPECT_TRUE(theirs.send(make_frame(FrameType::kMembership, message)));
+    certified.take_in(sender, Clock::now());
+    return theirs.receive() == FramedSocket::Input::kEnd;
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(is_cut_off(certificate_of("b")->seal(message_of("forged"), name)));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("it has the certificate of owner 'b' for ranks 2, 5, which is not that of the "
+                     "process it claims to be"),
+            std::string::npos)
+      << log;
+  EXPECT_TRUE(received_.empty());
+  EXPECT_FALSE(is_cut_off(a->seal(message_of("signed"), name)));
+  EXPECT_EQ(received_, (std::vector<std::string>{"signed"}));
 }
 
 TEST_F(KeyedMembershipTransportTest, ConnectionsThatProveNothingAreFew) {

@@ -22,6 +22,8 @@
 
 #include "os/socket.h"
 #include "os/tls_key.h"
+#include "support/stream_pair.h"
+#include "support/test_key.h"
 
 namespace ringdist {
 namespace {
@@ -30,43 +32,10 @@ using Suite = TlsOptions::Suite;
 constexpr uint64_t kDialer = 11;
 constexpr uint64_t kAcceptor = 22;
 
-std::shared_ptr<const TlsKey> key_of(int value, const TlsOptions& options = {}) {
-  auto secret = std::make_unique<SecretKey>();
-  std::memset(secret->data(), value, SecretKey::kBytes);
-  auto key = load_tls(std::move(secret), options);
-  EXPECT_TRUE(key.ok()) << key.error().message();
-  return key.ok() ? key.value() : nullptr;
-}
-
-struct StreamPair {
-  Stream dialed;
-  Stream accepted;
-};
-
-// A connection over the loopback.
-std::pair<Fd, Fd> connection() {
-  const Fd listener = std::move(listen_tcp("127.0.0.1", 0).value());
-  ConnectAttempt attempt = connect_tcp(local_address(listener).value());
-  Fd accepted;
-  while (!accepted) accepted = accept_connection(listener);
-  return {std::move(attempt.fd), std::move(accepted)};
-}
-
 StreamPair pair_of(const TlsKey& dials, const TlsKey& accepts, uint64_t meant = kAcceptor) {
   auto [near, far] = connection();
   return {Stream(std::move(near), dials.dial(kDialer, meant)),
           Stream(std::move(far), accepts.accept(kAcceptor))};
-}
-
-// Runs both handshakes. Returns the results of the two sides.
-std::pair<int, int> shake(StreamPair& pair) {
-  std::pair<int, int> out(EAGAIN, EAGAIN);
-  const TimePoint until = Clock::now() + std::chrono::seconds(20);
-  while ((out.first == EAGAIN || out.second == EAGAIN) && Clock::now() < until) {
-    if (out.first == EAGAIN) out.first = pair.dialed.establish();
-    if (out.second == EAGAIN) out.second = pair.accepted.handshake();
-  }
-  return out;
 }
 
 // Sends `bytes` in several parts while the other side reads, and returns what arrives.
@@ -312,7 +281,7 @@ TEST(SecretKey, IsNeitherInCoreDumpsNorInForkedChildren) {
 // ---- Key files
 
 std::string error_of(const std::string& file) {
-  const auto key = read_tls_key(file);
+  const auto key = read_tls_key({file, "", "", ""});
   return key.ok() ? "" : key.error().message();
 }
 

@@ -25,6 +25,7 @@ class ProvenConnection final : public TlsConnection {
   bool has_output() const override { return false; }
   void end_output(int) override {}
   uint64_t peer() const override { return peer_; }
+  std::string peer_name() const override { return "the certificate of owner 'b' for rank 2"; }
   bool heard() const override { return true; }
   std::string failure() const override { return ""; }
 
@@ -42,7 +43,12 @@ TEST(DataPort, PassesAConnectionOnlyInTheNameThatWasProven) {
     Stream stream(Fd(), std::make_unique<ProvenConnection>(proven));
     port.adopt(std::move(stream), ConstBytes(frame).subspan(kFrameHead));
   };
+  testing::internal::CaptureStderr();
   adopt(kSender, kAnother, secret);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("it has the certificate of owner 'b' for rank 2, and names another process"),
+            std::string::npos)
+      << log;
   adopt(kSender, kSender, DataSecret{});
   EXPECT_TRUE(passed.empty());
   adopt(kSender, kSender, secret);
