@@ -1,9 +1,11 @@
-"""The command ``key``: makes the key of a job."""
+"""The command ``key``: makes the key of a job, or an authority and its certificates."""
 
 from __future__ import annotations
 
 import argparse
 import os
+
+from torch_ringdist import _certificates
 
 _BYTES = 32
 _DESCRIPTION = f"""\
@@ -29,21 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     new.add_argument("file", metavar="FILE", help="the file to create; it must not exist")
+    _certificates.add_arguments(actions)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the key.
+    """Writes the key, or does what another action of `args` does.
 
     Raises:
         FileExistsError: the file exists.
         OSError: the system refused.
+        ValueError: a file is not of the kind that the action needs.
+        ImportError: the package cryptography is missing.
     """
-    descriptor = os.open(args.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:
-        try:
-            file.write(os.urandom(_BYTES))
-            file.flush()
-        except BaseException:
-            os.unlink(args.file)
-            raise
+    if args.action != "new":
+        return _certificates.run(args)
+    _certificates.write_new(args.file, os.urandom(_BYTES), 0o600)
     print(f"{args.file}: a new key. Set RINGDIST_KEY_FILE to it on every rank.")
