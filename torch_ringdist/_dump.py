@@ -215,7 +215,7 @@ def _ask_with_key(pid: int, name: str, timeout: float) -> str:
         return native.dump_of("@" + name, tls_files(), timeout)
     except RuntimeError as error:
         raise DumpError(
-            f"process {pid} does not answer the key or certificate of this process: {error}"
+            f"process {pid} does not answer with the key of this process, or a certificate: {error}"
         ) from None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import test_join
 import torch
 import torch.distributed as dist
 from support.job_key import needs_tls, write_key
@@ -107,6 +108,15 @@ def test_two_hosts_find_each_other_in_a_tcp_store(folder: Path, tmp_path: Path):
     with net.Hosts(2) as hosts:
         assert torchrun(hosts, [str(script)], tmp_path, per_host=2, environment=variables) == 0
     assert len(list(tmp_path.glob("done*"))) == 4
+
+
+# One certificate serves all, because newcomers get their ranks later.
+def test_newcomers_find_a_store_of_members(
+    folder: Path, fresh_pool: Start, monkeypatch: pytest.MonkeyPatch
+):
+    _make_member(folder, "all", "any")
+    monkeypatch.setattr(test_join, "key_variables", lambda *_: _variables(folder, "all"))
+    test_join.test_the_store_is_lost_and_newcomers_find_the_next(fresh_pool, folder, True)
 
 
 # Members agree by signed messages, and ranks have new numbers, which no certificate has.
