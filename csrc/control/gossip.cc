@@ -44,7 +44,8 @@ void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePo
   const auto record = FloodRecord::decode(frame.body);
   if (!record || record->origin == 0 || record->origin == id_) return;
   std::optional<std::vector<std::byte>> opened;
-  if (signing_ && !(opened = open(*record, now))) return;
+  if (signing_) opened = open(*record, now);
+  if (signing_ && !opened) return;
   if (!history_.record_flood(*record, now)) return;
   const ConstBytes notice = opened ? ConstBytes(*opened) : record->payload;
   pass_on(make_frame(FrameType::kFlood, frame.body), &from, who_heard(notice, from));

@@ -11,6 +11,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <optional>
 #include <string_view>
@@ -276,10 +277,12 @@ int MemberKey::on_server_name(SSL* ssl, int*, void*) try {
   OpenSslConnection& self = OpenSslConnection::of(ssl);
   const char* const given = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
   const std::string name = given != nullptr ? given : "";
-  unsigned long long from = 0;
-  unsigned long long to = 0;
-  const bool is_read = sscanf(name.c_str(), "rd-%16llx-%16llx", &from, &to) == 2;
-  if (!is_read || name != server_name(from, to))
+  constexpr size_t kFrom = 3;  // after "rd-"
+  constexpr size_t kTo = 20;   // after the first id
+  const bool is_long = name.size() > kTo;
+  const uint64_t from = is_long ? strtoull(name.c_str() + kFrom, nullptr, 16) : 0;
+  const uint64_t to = is_long ? strtoull(name.c_str() + kTo, nullptr, 16) : 0;
+  if (name != server_name(from, to))
     self.refuse("it has no certificate of a member");
   else if (self.claim(from, to))
     return SSL_TLSEXT_ERR_OK;
