@@ -22,6 +22,7 @@ from test_encryption import _everything
 from test_shrink_stopped import PEER_TIMEOUT, leave_the_sleeper_behind
 from test_transports import SCRIPT, net, torchrun
 
+import torch_ringdist
 from torch_ringdist.__main__ import main
 
 pytestmark = [
@@ -280,5 +281,7 @@ def test_the_command_line_needs_its_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.delitem(sys.modules, "torch_ringdist._certificates", raising=False)
+    monkeypatch.delattr(torch_ringdist, "_certificates", raising=False)
     assert main(["key", "ca", str(tmp_path / "authority")]) == 1
     assert "pip install 'torch-ringdist[certificates]'" in capsys.readouterr().err
