@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import os
 import re
+import socket
+import ssl
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +20,13 @@ import torch.distributed as dist
 from support.job_key import needs_tls, write_key
 from support.launched import preloaded
 from support.pool import Pool, free_port
-from support.rank import Ranks, caught, init
-from test_encryption import _everything
+from support.rank import Ranks, caught, init, poll
+from test_encryption import _everything, _ports
 from test_shrink_stopped import PEER_TIMEOUT, leave_the_sleeper_behind
 from test_transports import SCRIPT, net, torchrun
 
 import torch_ringdist
+from torch_ringdist import _dump as dumps
 from torch_ringdist.__main__ import main
 
 pytestmark = [
@@ -90,6 +94,44 @@ def test_ranks_work(start: Start, folder: Path, transport: str):
     pid = pool.run(os.getpid)[0]
     assert "rank 0 of 3" in _dump(pid, _variables(folder, "r2"))
     assert "it answers only its own user" in _dump(pid, {})
+
+
+def _dial(address: tuple[str, int], files: tuple[Path, Path], name: str) -> None:
+    """Connects with a certificate and its key, and with this server name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(*files)
+    with (
+        contextlib.suppress(OSError),  # it is refused
+        socket.create_connection(address, timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secure,
+    ):
+        secure.recv(1)
+
+
+def test_a_member_in_the_name_of_another_is_refused(start: Start, folder: Path):
+    _expired(folder)
+    _key("ca", str(folder / "other"))
+    _make_member(folder, "foreign", "1", authority="other")
+    pool = start(transport="tcp")
+    pool.run(_everything)
+    [address] = pool.run(_ports)[0]
+    to, of_rank_1 = (dumps.find(pid)[0][-16:] for pid in pool.run(os.getpid)[:2])
+    tries = [
+        ("r2", "r2", "owner 'r2' for rank 2, which is not that of the process it claims to be"),
+        ("past", "r0", "owner 'r0' for rank 0, which has expired"),
+        ("foreign", "foreign", "owner 'foreign' for rank 1, which another authority has signed"),
+    ]
+    for certificate, key, text in tries:
+        files = folder / f"{certificate}.pem", folder / f"{key}.key"
+
+        def is_named(files: tuple[Path, Path] = files, text: str = text) -> bool:
+            _dial(address, files, f"rd-{of_rank_1}-{to}")  # at most one line in a second
+            return text in pool.log(0)
+
+        assert poll(is_named), pool.log(0)
+    pool.run(_everything)
 
 
 def _subgroup() -> None:
