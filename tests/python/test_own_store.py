@@ -234,7 +234,7 @@ def test_the_last_answer_is_named_although_a_later_one_was_late():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(dist.DistNetworkError, match="closed the connection.*RINGDIST_KEY_FILE"):
+        with pytest.raises(dist.DistNetworkError, match=r"closed the .*RINGDIST_KEY_FILE"):
             _served_store.open_own("127.0.0.1", other.getsockname()[1], False, timedelta(seconds=2))
         thread.join()
 
