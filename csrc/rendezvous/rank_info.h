@@ -18,9 +18,9 @@ namespace ringdist {
 // Addresses of one process, by the name of the transport.
 using TransportAddresses = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 
-// Advice for ranks with different credentials.
+// Advice for processes with different credentials.
 inline constexpr std::string_view kSameCredentials =
-    "give all ranks the same file by RINGDIST_KEY_FILE, or certificates of the same authority "
+    "give all processes the same file by RINGDIST_KEY_FILE, or certificates of the same authority "
     "(RINGDIST_CA), or none";
 
 // Entry of one rank in the store.

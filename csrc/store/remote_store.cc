@@ -13,6 +13,7 @@
 #include "base/describe.h"
 #include "control/control_frames.h"
 #include "os/socket.h"
+#include "rendezvous/rank_info.h"
 
 namespace ringdist {
 namespace {
@@ -308,10 +309,10 @@ Result<Stream> RemoteStore::dial(const std::string& address, const Limit& limit)
     if (problem == 0) break;
     if (problem != EAGAIN && (connecting || !key_)) return failed(out.describe(problem));
     if (problem != EAGAIN)
-      return Error(ErrorKind::kMismatch,
-                   "ringdist: the store at " + address + " did not prove that it has the key of " +
-                       "this process (" + out.describe(problem) +
-                       "): give all processes the same file by RINGDIST_KEY_FILE, or none");
+      return Error(ErrorKind::kMismatch, "ringdist: the store at " + address +
+                                             " did not prove that it has the key or " +
+                                             "authority of this process (" + out.describe(problem) +
+                                             "): " + std::string(kSameCredentials));
     connecting = false;
     if (!await(out, out.events(), limit))
       return failed("it did not begin TLS in time; is RINGDIST_KEY_FILE set on its process, too?");
