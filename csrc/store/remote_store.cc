@@ -238,7 +238,7 @@ Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request
     if (got > 0) {
       reader.append(ConstBytes(buffer).first(static_cast<size_t>(got)));
     } else if (got == 0 || errno != EAGAIN) {
-      return failed(got == 0 ? closed() : stream.describe(errno));
+      return broken(stream, got == 0 ? 0 : errno);
     } else if (!await(stream, stream.events(), limit)) {
       return failed("it did not answer in time");
     }
@@ -324,9 +324,9 @@ Result<Stream> RemoteStore::dial(const std::string& address, const Limit& limit)
 
 Error RemoteStore::send(Stream& stream, ConstBytes bytes, const Limit& limit) const {
   while (!bytes.empty() || stream.has_output()) {
-    if (!stream.flush()) return failed(stream.describe(errno));
+    if (!stream.flush()) return broken(stream, errno);
     const ssize_t sent = bytes.empty() ? 0 : stream.write(bytes);
-    if (sent < 0 && errno != EAGAIN) return failed(stream.describe(errno));
+    if (sent < 0 && errno != EAGAIN) return broken(stream, errno);
     if (sent > 0) bytes = bytes.subspan(static_cast<size_t>(sent));
     if ((sent < 0 || stream.has_output()) && !await(stream, POLLOUT, limit))
       return failed("it did not answer in time");
@@ -352,9 +352,12 @@ bool RemoteStore::await(const Stream& stream, uint32_t events, const Limit& limi
   return limit.is_interruptible ? waits_(left, wait) : wait(left);
 }
 
-std::string RemoteStore::closed() const {
-  return std::string("it closed the connection") +
-         (key_ ? "" : "; if its job has a key, set RINGDIST_KEY_FILE");
+// The store may close a connection before or after it has read from it.
+Error RemoteStore::broken(const Stream& stream, int errno_value) const {
+  if (errno_value != 0 && errno_value != EPIPE && errno_value != ECONNRESET)
+    return failed(stream.describe(errno_value));
+  return failed(std::string("it closed the connection") +
+                (key_ ? "" : "; if its job has a key, set RINGDIST_KEY_FILE"));
 }
 
 Error RemoteStore::failed(const std::string& why) const {

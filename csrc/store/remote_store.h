@@ -81,7 +81,8 @@ class RemoteStore final : public Store {
   // Waits for an event of the stream. Returns false at the limit.
   bool await(const Stream& stream, uint32_t events, const Limit& limit) const;
   Error failed(const std::string& why) const;
-  std::string closed() const;
+  // Returns the error for a connection that has failed; 0 is its end.
+  Error broken(const Stream& stream, int errno_value) const;
 
   const std::string host_;
   const uint16_t port_;

@@ -142,13 +142,14 @@ def _subgroup() -> None:
 
 
 @pytest.mark.hosts
-def test_two_hosts_find_each_other_in_a_tcp_store(folder: Path, tmp_path: Path):
+def test_two_hosts(folder: Path, tmp_path: Path):
     _make_member(folder, "all", "any")
     script = tmp_path / "both.py"
     script.write_text(SCRIPT)
     variables = {**os.environ, "DONE": str(tmp_path / "done"), "OMP_NUM_THREADS": "1"}
     variables |= {"BETWEEN": "tcp", **_variables(folder, "all")}
     with net.Hosts(2) as hosts:
+        variables["METHOD"] = f"ringdist://{hosts.address(0)}:46999"  # torchrun has a TCPStore
         assert torchrun(hosts, [str(script)], tmp_path, per_host=2, environment=variables) == 0
     assert len(list(tmp_path.glob("done*"))) == 4
 

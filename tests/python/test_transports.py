@@ -244,7 +244,7 @@ def test_nobody_else_can_write_a_ranks_memory(pools):
 
 SCRIPT = """
 import os, torch, torch.distributed as dist, torch_ringdist
-dist.init_process_group("ringdist")
+dist.init_process_group("ringdist", init_method=os.environ.get("METHOD"))
 rank, size = dist.get_rank(), dist.get_world_size()
 for count in (1, 1000, 300_007):
     given = torch.arange(count, dtype=torch.int64)
