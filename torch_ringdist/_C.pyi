@@ -12,8 +12,7 @@ from torch.futures import Future
 _TlsFiles = tuple[str, str, str, str]  # see _credentials.py
 
 class ProcessGroupRing(_Backend):
-    """One rank's part of a group. Any thread may call its operations. Ranks match operations by
-    call order, so threads that share a group must agree on one order."""
+    """One rank's part of a group. Any thread. Ranks match operations by the order of the calls."""
 
     @property
     def timeout(self) -> timedelta:
@@ -87,8 +86,7 @@ class NamedGroup:
         batches_in_flight: int = 2,
         warn_after: float = 60.0,
     ) -> None:
-        """Takes over the backend; all ranks pass the same arguments. Rank 0 reports on stderr a
-        call that waits for ranks longer than `warn_after` seconds (0: never)."""
+        """Takes over the backend. Rank 0 reports calls that wait for `warn_after` s (0: never)."""
     def allreduce(
         self,
         name: str,
@@ -309,6 +307,8 @@ class RingdistStore(Store):
     def __init__(
         self, host: str, port: int, listener: int, timeout: timedelta, files: _TlsFiles
     ) -> None: ...
+    @staticmethod
+    def serves(port: int) -> bool: ...  # True if this process serves such a store there
     @property
     def host(self) -> str: ...
     @property

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from torch_ringdist._key import write_new
+from torch_ringdist._key import parse_ranks, write_new
 
 _RANK = "ringdist:rank:"
 _ANY = "any"
@@ -42,8 +42,7 @@ def make_authority(args: argparse.Namespace) -> None:
         .add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **usage), critical=True)
     )
     folder.mkdir(mode=0o700)
-    write_new(folder / "ca.key", _pem_of_key(key), 0o600)
-    write_new(folder / "ca.pem", _signed(made, key), 0o644)
+    _write_pair(folder / "ca.key", _pem_of_key(key), folder / "ca.pem", _signed(made, key))
     print(
         f"{folder}: a new authority, until {_end(args.days)}. Keep {folder / 'ca.key'} secret, and "
         f"set RINGDIST_CA to a copy of {folder / 'ca.pem'} on every rank."
@@ -51,15 +50,18 @@ def make_authority(args: argparse.Namespace) -> None:
 
 
 def make_request(args: argparse.Namespace) -> None:
-    if not 0 < len(args.owner) <= 64 or not args.owner.isprintable():
-        raise ValueError(f"--owner must have 1 to 64 printable characters, got {args.owner!r}")
+    _check_owner("--owner", args.owner)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(_name(args.owner))
     if args.ranks:
         builder = builder.add_extension(_alternative_names(args.ranks), critical=False)
     request = builder.sign(key, hashes.SHA256())
-    write_new(f"{args.out}.key", _pem_of_key(key), 0o600)
-    write_new(f"{args.out}.csr", request.public_bytes(serialization.Encoding.PEM), 0o644)
+    _write_pair(
+        Path(f"{args.out}.key"),
+        _pem_of_key(key),
+        Path(f"{args.out}.csr"),
+        request.public_bytes(serialization.Encoding.PEM),
+    )
     print(
         f"{args.out}.key: a new private key, which stays here. {args.out}.csr: a request of "
         f"{args.owner!r} for {_shown(args.ranks)}. Let the authority sign it with 'key sign'."
@@ -75,15 +77,22 @@ def sign(args: argparse.Namespace) -> None:
     key = _parsed(f"--ca: {folder / 'ca.key'} is no private key in PEM form",
                   lambda data: serialization.load_pem_private_key(data, None),
                   folder / "ca.key")  # fmt: skip
+    if key.public_key() != authority.public_key():
+        raise ValueError(f"--ca: {folder / 'ca.key'} is not the key of {folder / 'ca.pem'}")
     request = _parsed(f"OUT.csr: {path} is no request in PEM form",
                       x509.load_pem_x509_csr, path)  # fmt: skip
     if not request.is_signature_valid:
         raise ValueError(f"OUT.csr: {path} was not signed with its own key")
     owners = request.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
     owner = str(owners[0].value) if owners else ""
-    ranks = args.ranks or _requested(request)
-    if not owner or not ranks:
-        raise ValueError(f"OUT.csr: {path} names no {'ranks: give --ranks' if owner else 'owner'}")
+    ranks = args.ranks or _parsed(f"OUT.csr: {path} has ranks that cannot be signed; give --ranks",
+                                  lambda _: _requested(request), path)  # fmt: skip
+    if not ranks:
+        raise ValueError(f"OUT.csr: {path} names no ranks: give --ranks")
+    _check_owner(f"OUT.csr: the owner in {path}", owner)
+    left = (authority.not_valid_after_utc - datetime.datetime.now(datetime.timezone.utc)).days
+    if args.days > left:
+        raise ValueError(f"--days={args.days}: the authority itself expires in {left} days")
     made = (
         _begun(_name(owner), authority.subject, request.public_key(), args.days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -132,6 +141,24 @@ def _alternative_names(ranks: list[str]) -> Any:
     return x509.SubjectAlternativeName(names)
 
 
+# Writes a private key and its file, or none.
+def _write_pair(key: Path, secret: bytes, other: Path, content: bytes) -> None:
+    write_new(key, secret, 0o600)
+    try:
+        write_new(other, content, 0o644)
+    except BaseException:
+        key.unlink()
+        raise
+
+
+# Quotes would make a name end early in messages.
+def _check_owner(what: str, owner: str) -> None:
+    if not 0 < len(owner.encode()) <= 64 or not owner.isprintable() or "'" in owner:
+        raise ValueError(
+            f"{what} must have 1 to 64 printable characters and no apostrophe, got {owner!r}"
+        )
+
+
 # Returns the ranks of a request; empty if it has none. Raises ValueError for other names.
 def _requested(request: Any) -> list[str]:
     try:
@@ -140,9 +167,9 @@ def _requested(request: Any) -> list[str]:
         return []
     uris = found.value.get_values_for_type(x509.UniformResourceIdentifier)
     ranks = [uri.removeprefix(_RANK) for uri in uris if uri.startswith(_RANK)]
-    if not all(rank == _ANY or rank.isdecimal() for rank in ranks):
-        raise ValueError(f"OUT.csr has alternative names that are no ranks: {uris!r}")
-    return ranks
+    if _ANY in ranks:
+        return [_ANY]
+    return parse_ranks(",".join(ranks)) if ranks else []
 
 
 # Parses a file. Raises ValueError with `problem` if it is another kind of file.
@@ -150,7 +177,9 @@ def _parsed(problem: str, parse: Callable[[bytes], Any], path: Path) -> Any:
     data = path.read_bytes()
     try:
         return parse(data)
-    except (ValueError, TypeError) as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # cryptography has many for what a file may have in it
         raise ValueError(f"{problem}: {error}") from None
 
 

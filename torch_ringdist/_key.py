@@ -9,7 +9,7 @@ from typing import Any
 
 _BYTES = 32
 _ANY = "any"
-_MOST_RANKS = 4096
+_MOST_RANKS = 1024
 _CURVE_NOTE = "The key is of ECDSA with P-256."
 _CA_DAYS, _MEMBER_DAYS = 3650, 90
 _DESCRIPTION = f"""\
@@ -66,12 +66,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     request.add_argument(
         "--owner", required=True, metavar="NAME", help="required; shown in messages"
     )
-    request.add_argument("--ranks", type=_ranks, metavar="RANKS", help="as 2, or 0,4-7, or any")
+    request.add_argument(
+        "--ranks", type=parse_ranks, metavar="RANKS", help="as 2, or 0,4-7, or any"
+    )
     request.add_argument("out", metavar="OUT", help="writes OUT.key and OUT.csr")
     sign = action("sign", _SIGN, "sign a request")
     sign.add_argument("--ca", required=True, metavar="DIR", help="required; its folder")
     sign.add_argument("request", metavar="OUT.csr", help="the request")
-    sign.add_argument("--ranks", type=_ranks, metavar="RANKS", help="instead of the requested ones")
+    sign.add_argument(
+        "--ranks", type=parse_ranks, metavar="RANKS", help="instead of the requested ones"
+    )
     sign.add_argument(
         "--days", type=_days, default=_MEMBER_DAYS, help="until it expires (default: 90)"
     )
@@ -116,10 +120,8 @@ def write_new(path: str | os.PathLike[str], content: bytes, mode: int) -> None:
             raise
 
 
-# Both functions parse values of options.
-
-
-def _ranks(text: str) -> list[str]:
+def parse_ranks(text: str) -> list[str]:
+    """Returns the ranks of a text such as 0,4-7 or any. Raises argparse.ArgumentTypeError."""
     if text == _ANY:
         return [_ANY]
     ranks: set[int] = set()

@@ -139,7 +139,7 @@ def _report(seconds: float, rank: int, size: int, host: str, port: int, of_launc
         awaited = f"{missing} of {size} ranks, which have not connected"
     else:
         awaited = "a store that does not answer; rank 0, or its launcher, opens it"
-        awaited += ", and needs the same RINGDIST_KEY_FILE, or none"
+        awaited += ", and needs the same key or authority as this process, or none"
     line = f"[ringdist {os.getpid()}] warn: rank {rank} waits at {host}:{port} for {awaited}"
     with contextlib.suppress(OSError):
         os.write(2, f"{line} (init_process_group, {seconds:g} s)\n".encode())

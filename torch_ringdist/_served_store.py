@@ -170,10 +170,10 @@ def with_key(
     """
     if url.startswith("env:"):
         host, number = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
-        if not host or not number.isdecimal():
+        if not host or not number.isdecimal() or not 0 < int(number) < 1 << 16:
             raise ArgumentError(
-                "ringdist: env://: MASTER_ADDR and MASTER_PORT must be the address and the port of "
-                f"rank 0, got {host!r} and {number!r}"
+                "ringdist: env://: MASTER_ADDR and MASTER_PORT must be the address of rank 0 and "
+                f"its port, from 1 to 65535, got {host!r} and {number!r}"
             )
         port = int(number)
     else:
@@ -201,7 +201,8 @@ def open_with_key(host: str, port: int, rank: int, timeout: timedelta) -> Ringdi
                 else "start torchrun with --rdzv-backend=ringdist --rdzv-endpoint=HOST:PORT"
             )
         )
-    return open_or_serve(host, port, rank == 0, timeout)[0]
+    serves = rank == 0 and not _native.load().RingdistStore.serves(port)  # a second group
+    return open_own(host, port, serves=serves, timeout=timeout)
 
 
 def open_of_ranks(address: str, timeout: timedelta) -> dist.Store:
@@ -220,7 +221,7 @@ def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> Ringdist
         torch.distributed.DistBackendError: the store has another key, or this process has none.
         ArgumentError: the key or certificate of this process is bad.
     """
-    listener = -1
+    make, listener = _native.load().RingdistStore, -1
     if serves:
         try:
             dual = socket.has_dualstack_ipv6()  # not where the kernel has no IPv6
@@ -236,7 +237,7 @@ def open_own(host: str, port: int, serves: bool, timeout: timedelta) -> Ringdist
                 "port, and for torchrun another one than MASTER_PORT"
             ) from error
         listener = made.detach()
-    return _native.load().RingdistStore(host, port, listener, timeout, tls_files())
+    return make(host, port, listener, timeout, tls_files())
 
 
 # Returns host and port of a ringdist:// address; raises as rendezvous() does.

@@ -38,6 +38,7 @@ void bind_store(py::module_& module) {
            }),
            py::arg("host"), py::arg("port"), py::arg("listener"), py::arg("timeout"),
            py::arg("files"), Release())
+      .def_static("serves", &serves_hosted_store, py::arg("port"))
       .def_property_readonly("host", &RingdistStore::host)
       .def_property_readonly("port", &RingdistStore::port);
   py::class_<BoundedStore, std::unique_ptr<BoundedStore, DeletesWithoutGil>>(module, "BoundedStore")

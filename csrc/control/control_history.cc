@@ -76,6 +76,12 @@ bool ControlHistory::record_flood(const FloodRecord& flood, TimePoint now) {
   return true;
 }
 
+bool ControlHistory::has_flood(uint64_t origin, uint64_t sequence) const {
+  const auto found = seen_.find(origin);
+  return found != seen_.end() &&
+         (sequence < found->second.floor || found->second.above.contains(sequence));
+}
+
 void ControlHistory::keep(std::vector<std::byte> frame, TimePoint now) {
   kept_.push_back({now, std::move(frame)});
   kept_bytes_ += kept_.back().frame.size();

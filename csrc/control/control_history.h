@@ -40,6 +40,9 @@ class ControlHistory {
   // most a minute, and only among the latest 256 floods and 1 MiB.
   bool record_flood(const FloodRecord& flood, TimePoint now);
 
+  // Returns true if a flood with this number was recorded.
+  bool has_flood(uint64_t origin, uint64_t sequence) const;
+
   // Returns the frames that bring a new connection up to date: at most about 2 MiB, with the newest
   // departures.
   std::vector<std::vector<std::byte>> frames(TimePoint now) const;

@@ -35,6 +35,11 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
   const uint64_t number = sequence_++;
   const auto sealed =
       signing_ ? signing_->seal(payload, seal_name(id_, number)) : std::vector<std::byte>();
+  if (sealed.size() > kMaxFrameBody - 64)
+    return log(LogLevel::kError,
+               "a notice was not sent, because the certificate of this process "
+               "has " +
+                   std::to_string(sealed.size() - payload.size()) + " bytes");
   const FloodRecord record{id_, number, signing_ ? sealed : payload};
   history_.record_flood(record, now);
   sender_.send_to_all(record.frame());
@@ -42,7 +47,9 @@ void ControlGossip::flood(const std::vector<std::byte>& payload, TimePoint now) 
 
 void ControlGossip::on_flood(ControlConnection& from, const Frame& frame, TimePoint now) {
   const auto record = FloodRecord::decode(frame.body);
-  if (!record || record->origin == 0 || record->origin == id_) return;
+  if (!record || record->origin == 0 || record->origin == id_ ||
+      history_.has_flood(record->origin, record->sequence))
+    return;
   std::optional<std::vector<std::byte>> opened;
   if (signing_) opened = open(*record, now);
   if (signing_ && !opened) return;

@@ -32,8 +32,8 @@ Error JoinClient::read_advertisement() {
   if (!value.value()) return {};
   if (!context_->tls_key() && is_sealed(*value.value()))
     return {ErrorKind::kMismatch,
-            "the group has a key, and this process has none: give it the same file by "
-            "RINGDIST_KEY_FILE"};
+            "the group has a key or certificates, and this process has none: set "
+            "RINGDIST_KEY_FILE or RINGDIST_CERT as its members do"};
   auto read = GroupAdvertisement::decode(*value.value(), kWireVersion);
   if (!read) return {ErrorKind::kProtocol, "the store's invitation is not of this version"};
   advertisement_ = std::move(read);

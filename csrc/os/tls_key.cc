@@ -37,7 +37,8 @@ Error bad_file(const char* variable, const std::string& file, std::string_view f
                                                 std::string(found) + ": " + std::string(cure));
 }
 
-// Opens a regular file. One that is secret must be usable by its owner only. `cure` is for a file
+// Opens a regular file that its owner alone may change. One that is secret must also be usable by
+// its owner only. `cure` is for a file
 // that is missing or another kind.
 Result<Fd> open_file(const char* variable, const std::string& file, bool is_secret,
                      std::string_view cure, struct stat& about) {
@@ -47,18 +48,20 @@ Result<Fd> open_file(const char* variable, const std::string& file, bool is_secr
     return bad_file(variable, file, std::string("cannot be read (") + strerror(errno) + ")", cure);
   if (fstat(fd.get(), &about) != 0) return system_error("fstat " + file, errno);
   if (!S_ISREG(about.st_mode)) return bad_file(variable, file, "is no regular file", cure);
-  if (!is_secret) return fd;
   // Root may provide it, as a mounted secret. Any other owner could replace it.
   if (about.st_uid != geteuid() && about.st_uid != 0)
     return bad_file(variable, file, "belongs to user " + std::to_string(about.st_uid),
                     "give it to the user that runs the ranks, with 'chown', and replace it");
+  std::array<char, 8> mode{};
+  snprintf(mode.data(), mode.size(), "0%o", about.st_mode & 0777U);
   constexpr unsigned kOthers = 077;
-  if (about.st_mode & kOthers) {
-    std::array<char, 8> mode{};
-    snprintf(mode.data(), mode.size(), "0%o", about.st_mode & 0777U);
+  constexpr unsigned kOthersWrite = 022;
+  if (is_secret && (about.st_mode & kOthers))
     return bad_file(variable, file, std::string("others may use, with mode ") + mode.data(),
                     "run 'chmod 600 " + file + "', and replace the key if others can have read it");
-  }
+  if (about.st_mode & kOthersWrite)
+    return bad_file(variable, file, std::string("others may change, with mode ") + mode.data(),
+                    "run 'chmod go-w " + file + "', and compare it with the original");
   return fd;
 }
 

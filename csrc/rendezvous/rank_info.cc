@@ -1,6 +1,7 @@
 #include "rendezvous/rank_info.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/describe.h"
 #include "base/serialize.h"
@@ -108,6 +109,22 @@ Error compare_keys(const std::vector<RankInfo>& entries) {
       .blame(static_cast<int>(other - entries.begin()));
 }
 
+// With certificates, ids have 32 random bits.
+Error compare_ids(const std::vector<RankInfo>& entries) {
+  std::map<uint64_t, int> ranks;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const auto [first, is_new] = ranks.emplace(entries[i].context_id, rank);
+    if (is_new || first->first == 0) continue;
+    return Error(ErrorKind::kMismatch,
+                 "ranks cannot form a group: " + describe_rank(first->second, "") + " and " +
+                     describe_rank(rank, entries[i].where()) +
+                     " have drawn the same id: start them again")
+        .blame(rank);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::byte> RankInfo::encode() const {
@@ -153,6 +170,7 @@ Error compare_rank_infos(const std::vector<RankInfo>& entries, int rank) {
     if (Error error = compare(entries[static_cast<size_t>(rank)], rank, entries[peer],
                               static_cast<int>(peer)))
       return error;
+  if (Error error = compare_ids(entries)) return error;
   if (Error error = compare_keys(entries)) return error;
   return compare_costs(entries);
 }

@@ -60,14 +60,16 @@ Error publish_failure(Store& store, int rank, const std::vector<int>& members, c
 }
 
 Rendezvous::Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members,
-                       std::shared_ptr<const TlsKey> key, bool compares_ranks)
+                       std::shared_ptr<const TlsKey> key, bool compares_ranks,
+                       const std::string& group)
     : store_(std::move(store)),
       rank_(rank),
       members_(std::move(members)),
       size_(static_cast<int>(members_.size())),
       ranks_(members_.size()),
       signing_(key && key->certificate() ? std::move(key) : nullptr),
-      compares_ranks_(compares_ranks) {
+      compares_ranks_(compares_ranks),
+      scope_(group + '\n') {
   std::iota(ranks_.begin(), ranks_.end(), 0);
 }
 
@@ -93,7 +95,7 @@ Error Rendezvous::publish(const RankInfo& mine) {
 Error Rendezvous::set(const std::string& what, std::span<const std::byte> value) {
   keys_.push_back(key(what, rank_));
   if (!signing_) return store_->set(keys_.back(), value);
-  return store_->set(keys_.back(), signing_->seal(value, keys_.back()));
+  return store_->set(keys_.back(), signing_->seal(value, scope_ + keys_.back()));
 }
 
 void Rendezvous::remove_keys(bool only_once) {
@@ -177,7 +179,7 @@ Result<std::vector<std::vector<std::byte>>> Rendezvous::read(const std::vector<s
     return keys_differ(ranks[first], kOther, ", or none");
   }
   for (size_t i = 0; out.ok() && signing_ && i < keys.size(); ++i) {
-    auto opened = signing_->unseal(out.value()[i], keys[i], TlsKey::Expired::kRefused);
+    auto opened = signing_->unseal(out.value()[i], scope_ + keys[i], TlsKey::Expired::kRefused);
     if (!opened) return keys_differ(ranks[i], kOther, ", or none");
     if (Error error = check_signer(ranks[i], *opened->signer)) return error;
     out.value()[i] = std::move(opened->value);

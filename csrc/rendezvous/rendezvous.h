@@ -33,9 +33,11 @@ class Rendezvous {
  public:
   // `members` are the global ranks of the group, which are part of the keys. `rank` is an index
   // into them. If `key` is a certificate, the values of all ranks are signed. A rank then needs a
-  // certificate for its global rank, unless `compares_ranks` is false.
+  // certificate for its global rank, unless `compares_ranks` is false. A signed value counts for
+  // the group of this name only.
   Rendezvous(std::shared_ptr<Store> store, int rank, std::vector<int> members,
-             std::shared_ptr<const TlsKey> key = nullptr, bool compares_ranks = true);
+             std::shared_ptr<const TlsKey> key = nullptr, bool compares_ranks = true,
+             const std::string& group = "");
 
   // Counts this creation of the group and publishes `mine`. Does not wait. Errors: the store's.
   Error publish(const RankInfo& mine);
@@ -123,6 +125,7 @@ class Rendezvous {
   std::string prefix_;
   const std::shared_ptr<const TlsKey> signing_;  // null without a certificate
   const bool compares_ranks_;
+  const std::string scope_;             // begins the names under which values are signed
   std::map<int, Certificate> signers_;  // certificates of ranks
   std::vector<std::string> keys_;       // keys that this rank has set
   RankInfo mine_;

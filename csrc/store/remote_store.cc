@@ -223,8 +223,8 @@ Result<StoreAnswer> RemoteStore::ask(Stream& stream, const StoreRequest& request
     if (!frame.ok())
       return Error(ErrorKind::kMismatch, "ringdist: " + format_address(host_, port_) +
                                              " answers as no store without a key does: check the "
-                                             "address, and set RINGDIST_KEY_FILE if the job of "
-                                             "the store has a key");
+                                             "address, and set RINGDIST_KEY_FILE or "
+                                             "RINGDIST_CERT if the job of the store does");
     if (frame.value()) {
       auto answer = frame.value()->type == FrameType::kStoreAnswer
                         ? StoreAnswer::decode(frame.value()->body)
@@ -315,7 +315,8 @@ Result<Stream> RemoteStore::dial(const std::string& address, const Limit& limit)
                                              "): " + std::string(kSameCredentials));
     connecting = false;
     if (!await(out, out.events(), limit))
-      return failed("it did not begin TLS in time; is RINGDIST_KEY_FILE set on its process, too?");
+      return failed(
+          "it did not begin TLS in time; does its process have a key or a certificate, too?");
   }
   const StoreRequest hello{.op = StoreOp::kHello, .number = StoreRequest::kVersion};
   if (Error error = send(out, hello.frame(), limit)) return error;
@@ -352,12 +353,19 @@ bool RemoteStore::await(const Stream& stream, uint32_t events, const Limit& limi
   return limit.is_interruptible ? waits_(left, wait) : wait(left);
 }
 
-// The store may close a connection before or after it has read from it.
+// The store may close a connection before or after it has read from it. It checks the certificate
+// of this process after the handshake has ended on this side.
 Error RemoteStore::broken(const Stream& stream, int errno_value) const {
+  if (errno_value == EPROTO && key_)
+    return Error(ErrorKind::kMismatch, "ringdist: the store at " + format_address(host_, port_) +
+                                           " has ended TLS (" + stream.describe(errno_value) +
+                                           "): " + std::string(kSameCredentials));
   if (errno_value != 0 && errno_value != EPIPE && errno_value != ECONNRESET)
     return failed(stream.describe(errno_value));
-  return failed(std::string("it closed the connection") +
-                (key_ ? "" : "; if its job has a key, set RINGDIST_KEY_FILE"));
+  return failed(
+      std::string("it closed the connection") +
+      (key_ ? ""
+            : "; if its job has a key, set RINGDIST_KEY_FILE, or for certificates RINGDIST_CERT"));
 }
 
 Error RemoteStore::failed(const std::string& why) const {

@@ -178,7 +178,8 @@ Error BoundedStore::silent(const std::string& why, Milliseconds limit) const {
     out << "failed (" << why << ")";
   out << ": is its host still reached, and its launcher alive?";
   if (!why.empty() && !is_hosted_)
-    out << " If that has a key, set RINGDIST_KEY_FILE, and put ringdist:// before an address in "
+    out << " If that has a key or a certificate, set RINGDIST_KEY_FILE or RINGDIST_CERT, and put "
+           "ringdist:// before an address in "
            "RINGDIST_RDZV";
   return Error(ErrorKind::kPeerLost, out.str());
 }

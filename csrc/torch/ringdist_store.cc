@@ -1,5 +1,6 @@
 #include "torch/ringdist_store.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -25,9 +26,15 @@ RingdistStore::Bytes bytes_of(const std::vector<std::byte>& value) {
   return {data, data + value.size()};
 }
 
+uint16_t port_of(const Fd& listener) {
+  const std::string address = value_of(local_address(listener));
+  return static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+}
+
 struct HostedStores {
   std::mutex mutex;
-  std::vector<std::weak_ptr<HostedStore>> stores RINGDIST_GUARDED_BY(mutex);
+  std::vector<std::pair<uint16_t, std::weak_ptr<HostedStore>>> stores  // with their ports
+      RINGDIST_GUARDED_BY(mutex);
 };
 constinit PerProcess<HostedStores> hosted_stores;
 
@@ -35,21 +42,30 @@ constinit PerProcess<HostedStores> hosted_stores;
 
 Result<std::shared_ptr<HostedStore>> serve_hosted_store(Fd listener,
                                                         std::shared_ptr<const TlsKey> key) {
+  const uint16_t port = port_of(listener);
   auto served = HostedStore::serve(std::move(listener), std::move(key));
   if (!served.ok()) return served.error();
   std::shared_ptr<HostedStore> out = std::move(served.value());
   HostedStores& all = hosted_stores.get();
   std::lock_guard lock(all.mutex);
-  std::erase_if(all.stores, [](const auto& one) { return one.expired(); });
-  all.stores.push_back(out);
+  std::erase_if(all.stores, [](const auto& one) { return one.second.expired(); });
+  all.stores.emplace_back(port, out);
   return out;
+}
+
+bool serves_hosted_store(uint16_t port) {
+  HostedStores* const all = hosted_stores.find();
+  if (all == nullptr) return false;
+  std::lock_guard lock(all->mutex);
+  return std::ranges::any_of(
+      all->stores, [&](const auto& one) { return one.first == port && !one.second.expired(); });
 }
 
 void end_hosted_stores() {
   HostedStores* const all = hosted_stores.find();
   if (all == nullptr) return;
   std::lock_guard lock(all->mutex);
-  for (const auto& one : all->stores)
+  for (const auto& [port, one] : all->stores)
     if (const auto store = one.lock()) store->stop();
 }
 
@@ -58,8 +74,7 @@ RingdistStore::RingdistStore(const std::string& host, uint16_t port, Fd listener
     : c10d::Store(timeout) {
   const auto key = value_of(read_tls_key(files));
   if (listener) {
-    const std::string address = value_of(local_address(listener));
-    port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+    port = port_of(listener);
     hosted_ = value_of(serve_hosted_store(std::move(listener), key));
   }
   remote_ = std::make_shared<RemoteStore>(host, port, key, wait_in_slices);

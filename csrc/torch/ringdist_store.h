@@ -66,6 +66,8 @@ class RingdistStore final : public c10d::Store {
 // HostedStore::serve().
 Result<std::shared_ptr<HostedStore>> serve_hosted_store(Fd listener,
                                                         std::shared_ptr<const TlsKey> key);
+// Returns true if this process serves a HostedStore at that port.
+bool serves_hosted_store(uint16_t port);
 // Ends the stores that this process serves, because exit() ends OpenSSL, which they use.
 void end_hosted_stores();
 

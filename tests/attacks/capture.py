@@ -304,7 +304,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ringdist-capture-") as name, net.Hosts(RANKS) as hosts:
         folder = Path(name)
         key = None if options.plain else write_key(folder / "job.key")
-        raise_firewall(hosts)
+        if key:  # without one, UCX opens ports of its own
+            raise_firewall(hosts)
         capture = Capture(hosts, needles())
         wrong = train(hosts, folder, key, options.epochs, options.torchrun)
         capture.close()

@@ -263,6 +263,8 @@ def test_each_bad_file_has_its_error(start: Start, folder: Path):
     (folder / "text.pem").write_text("no certificate\n")
     (folder / "open.key").write_bytes((folder / "r0.key").read_bytes())
     (folder / "open.key").chmod(0o640)
+    (folder / "shared.pem").write_bytes((folder / "authority/ca.pem").read_bytes())
+    (folder / "shared.pem").chmod(0o664)
     cases = {
         "key": {"RINGDIST_KEY_FILE": str(write_key(folder / "job.key"))},
         "some": {"RINGDIST_CERT_KEY": ""},
@@ -272,6 +274,7 @@ def test_each_bad_file_has_its_error(start: Start, folder: Path):
         "unfit": {"RINGDIST_CERT_KEY": str(folder / "r1.key")},
         "text": {"RINGDIST_CERT": str(folder / "text.pem")},
         "absent": {"RINGDIST_CA": str(folder / "absent")},
+        "shared": {"RINGDIST_CA": str(folder / "shared.pem")},
         "ucx": {"RINGDIST_TRANSPORT": "shm,ucx"},
         "rank": _variables(folder, "r2"),  # last, since its files are then those of the process
     }
@@ -286,6 +289,7 @@ def test_each_bad_file_has_its_error(start: Start, folder: Path):
         "unfit": "RINGDIST_CERT_KEY names .*/r1.key, which is not the key of the certificate",
         "text": "RINGDIST_CERT names .*/text.pem, which has no certificate in PEM form: make",
         "absent": "RINGDIST_CA names .*/absent, which cannot be read .No such file",
+        "shared": "RINGDIST_CA names .*/shared.pem, which others may change, with mode 0664: run",
         "ucx": "together with RINGDIST_CERT, because ucx does not encrypt: use shm,tcp",
     }
     for name, part in parts.items():
@@ -315,6 +319,11 @@ def test_the_command_line(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert "ca.pem" in capsys.readouterr().err
     assert main(["key", "request", "--owner", "", str(folder / "d")]) == 1
     assert "--owner must have 1 to 64" in capsys.readouterr().err
+    assert main([*sign, "--ranks", "1", "--days", "4000"]) == 1
+    assert "the authority itself expires in 36" in capsys.readouterr().err
+    (folder / "e.csr").touch()  # then no private key stays without its request
+    assert main(["key", "request", "--owner", "e", str(folder / "e")]) == 1
+    assert "e.csr" in capsys.readouterr().err and not (folder / "e.key").exists()
     with pytest.raises(SystemExit):
         main(["key", "request", "--owner", "d", "--ranks", "1-", str(folder / "d")])
     assert "must be as 2, or 0,4-7, or any; got '1-'" in capsys.readouterr().err

@@ -195,6 +195,17 @@ def test_a_store_that_does_not_come_is_named():
 
 
 @needs_tls
+def test_the_store_of_another_job_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RINGDIST_KEY_FILE", str(write_key(tmp_path / "job.key")))
+    first = _served_store.open_own("127.0.0.1", 0, serves=True, timeout=LIMIT)
+    assert _served_store.open_with_key("127.0.0.1", first.port, 0, LIMIT).port == first.port
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(dist.DistNetworkError, match=f"{port} .*in use.* choose a free port"):
+            _served_store.open_with_key("127.0.0.1", port, 0, LIMIT)
+
+
+@needs_tls
 def test_both_sides_need_the_same_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     keys = [str(write_key(tmp_path / f"{number}.key")) for number in range(2)] + [""]
     native = _native.load()

@@ -17,8 +17,8 @@ from torch_ringdist.elastic import _log
 _DESCRIPTION = """\
 Hold the store in which the ranks of torch_ringdist.elastic meet, for those that something else
 launches with RINGDIST_RDZV. It stays until it is asked to end (Ctrl-C, SIGTERM); several jobs may
-use it, with other values of RINGDIST_JOB. With RINGDIST_KEY_FILE it is encrypted, and ranks find it
-by RINGDIST_RDZV=ringdist://HOST:PORT.
+use it, with other values of RINGDIST_JOB. With RINGDIST_KEY_FILE or RINGDIST_CERT it is encrypted,
+and ranks find it by RINGDIST_RDZV=ringdist://HOST:PORT.
 """
 
 _EXAMPLES = """\

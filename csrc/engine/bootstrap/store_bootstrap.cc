@@ -23,7 +23,7 @@ StoreBootstrap::StoreBootstrap(std::shared_ptr<Context> context, const Communica
     : RankInfoBootstrap(std::move(context), options, Clock::now() + options.timeout),
       decided_(std::move(decided)),
       rendezvous_(options.store, options.rank, options.members, this->context().tls_key(),
-                  decided_.nonce == 0 && this->context().compares_ranks()) {}
+                  decided_.nonce == 0 && this->context().compares_ranks(), options.name) {}
 
 // Draws the group's nonce, unless it was decided.
 uint64_t StoreBootstrap::drawn() const { return decided_.nonce ? decided_.nonce : random_id(); }
@@ -84,6 +84,12 @@ Result<ResolvedGroup> StoreBootstrap::resolve() {
   auto collected = rendezvous_.collect(deadline(), missing);
   if (!collected.ok()) return on_member_error(collected.error());
   entries() = std::move(collected.value());
+  for (size_t i = 0; i < decided_.members.size(); ++i)
+    if (entries()[i].context_id != decided_.members[i])
+      return Error(ErrorKind::kMismatch, "the store's entry of rank " + std::to_string(i) +
+                                             " names another process than the members have "
+                                             "decided on")
+          .blame(static_cast<int>(i));
   log_phase("all " + std::to_string(size()) + " ranks are in the store");
   const uint64_t nonce = entries()[0].nonce;
   if (Error error = check_room(nonce)) return error;

@@ -146,9 +146,11 @@ bool TcpSendChannel::is_stuck(const Connection& one, TimePoint now) {
   for (Connection& of : connections_) {
     tcp_info info{};
     socklen_t size = sizeof info;
-    if (of.socket) getsockopt(of.socket.fd().get(), IPPROTO_TCP, TCP_INFO, &info, &size);
+    if (!of.socket || getsockopt(of.socket.fd().get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+      continue;
+    const bool waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
     const uint64_t before = std::exchange(of.confirmed, info.tcpi_bytes_acked);
-    if (info.tcpi_unacked == 0 || of.confirmed != before) of.moved_at = now;
+    if (!waits || of.confirmed != before) of.moved_at = now;
   }
   const auto moves = [&](const Connection& of) {
     return of.state == State::kOpen && now - of.moved_at < kStuckTime;

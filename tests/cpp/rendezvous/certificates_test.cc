@@ -27,11 +27,12 @@ class SignedRendezvous : public testing::Test {
   // Publishes rank 0 with the certificate for all ranks, and rank 1 with another one. Returns what
   // rank 0 gets.
   Result<std::vector<RankInfo>> collect_with(const std::shared_ptr<const TlsKey>& second,
-                                             const RankInfo& entry, bool compares = true) const {
+                                             const RankInfo& entry, bool compares = true,
+                                             const std::string& group = "dp") const {
     const std::vector<int> members{0, 1};
     const auto any = certificate_of("any");
-    Rendezvous first(store_, 0, members, any, compares);
-    Rendezvous other(store_, 1, members, second, compares);
+    Rendezvous first(store_, 0, members, any, compares, "dp");
+    Rendezvous other(store_, 1, members, second, compares, group);
     EXPECT_FALSE(first.publish(entry_of(*any)));
     EXPECT_FALSE(other.publish(entry));
     const CancellableDeadline soon(Clock::now() + std::chrono::seconds(20));
@@ -61,6 +62,20 @@ TEST_F(SignedRendezvous, AProcessIsThatOfItsCertificate) {
   const auto b = certificate_of("b");
   expect_refused(collect_with(b, entry_of(*a), /*compares=*/false),
                  "the certificate of owner 'b' for ranks 2, 5, which is not that of the process");
+}
+
+// Groups with the same members have the same names in the store.
+TEST_F(SignedRendezvous, AValueCountsForItsGroup) {
+  const auto a = certificate_of("a");
+  EXPECT_FALSE(collect_with(a, entry_of(*a), /*compares=*/true, "tp").ok());
+}
+
+TEST_F(SignedRendezvous, ProcessesHaveDifferentIds) {
+  const auto any = certificate_of("any");
+  RankInfo entry = entry_of(*any);
+  const std::vector<RankInfo> both{entry, entry};
+  const Error error = compare_rank_infos(both, 0);
+  EXPECT_NE(error.message().find("rank 0 and rank 1"), std::string::npos) << error.message();
 }
 
 TEST_F(SignedRendezvous, AnotherAuthorityOrNoneIsNamed) {
