@@ -109,13 +109,14 @@ Error compare_keys(const std::vector<RankInfo>& entries) {
       .blame(static_cast<int>(other - entries.begin()));
 }
 
-// With certificates, ids have 32 random bits.
+// With certificates, ids have 32 random bits. Ranks of one process have one id.
 Error compare_ids(const std::vector<RankInfo>& entries) {
   std::map<uint64_t, int> ranks;
   for (size_t i = 0; i < entries.size(); ++i) {
     const int rank = static_cast<int>(i);
     const auto [first, is_new] = ranks.emplace(entries[i].context_id, rank);
-    if (is_new || first->first == 0) continue;
+    const RankInfo& other = entries[static_cast<size_t>(first->second)];
+    if (is_new || (other.pid == entries[i].pid && other.host_key == entries[i].host_key)) continue;
     return Error(ErrorKind::kMismatch,
                  "ranks cannot form a group: " + describe_rank(first->second, "") + " and " +
                      describe_rank(rank, entries[i].where()) +

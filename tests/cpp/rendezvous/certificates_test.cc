@@ -70,10 +70,12 @@ TEST_F(SignedRendezvous, AValueCountsForItsGroup) {
   EXPECT_FALSE(collect_with(a, entry_of(*a), /*compares=*/true, "tp").ok());
 }
 
-TEST_F(SignedRendezvous, ProcessesHaveDifferentIds) {
+TEST_F(SignedRendezvous, ProcessesHaveTheirOwnIds) {
   const auto any = certificate_of("any");
   RankInfo entry = entry_of(*any);
-  const std::vector<RankInfo> both{entry, entry};
+  std::vector<RankInfo> both{entry, entry};
+  EXPECT_FALSE(compare_rank_infos(both, 0)) << "ranks of one process";
+  ++both[1].pid;
   const Error error = compare_rank_infos(both, 0);
   EXPECT_NE(error.message().find("rank 0 and rank 1"), std::string::npos) << error.message();
 }
