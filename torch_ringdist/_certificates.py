@@ -17,10 +17,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from torch_ringdist._key import parse_ranks, write_new
+from torch_ringdist._key import ANY, parse_ranks, write_new
 
 _RANK = "ringdist:rank:"
-_ANY = "any"
 _EARLIER = datetime.timedelta(minutes=5)  # clocks of hosts differ
 
 
@@ -72,21 +71,24 @@ def sign(args: argparse.Namespace) -> None:
     folder, path = Path(args.ca), Path(args.request)
     if path.suffix != ".csr":
         raise ValueError(f"OUT.csr must be a file with this suffix, got {args.request!r}")
-    authority = _parsed(f"--ca: {folder / 'ca.pem'} is no certificate in PEM form",
-                        x509.load_pem_x509_certificate, folder / "ca.pem")  # fmt: skip
+    authority = _parsed(
+        f"--ca: {folder / 'ca.pem'} is no certificate in PEM form",
+        x509.load_pem_x509_certificate,
+        (folder / "ca.pem").read_bytes(),
+    )
     key = _parsed(f"--ca: {folder / 'ca.key'} is no private key in PEM form",
                   lambda data: serialization.load_pem_private_key(data, None),
-                  folder / "ca.key")  # fmt: skip
+                  (folder / "ca.key").read_bytes())  # fmt: skip
     if key.public_key() != authority.public_key():
         raise ValueError(f"--ca: {folder / 'ca.key'} is not the key of {folder / 'ca.pem'}")
     request = _parsed(f"OUT.csr: {path} is no request in PEM form",
-                      x509.load_pem_x509_csr, path)  # fmt: skip
+                      x509.load_pem_x509_csr, path.read_bytes())  # fmt: skip
     if not request.is_signature_valid:
         raise ValueError(f"OUT.csr: {path} was not signed with its own key")
     owners = request.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
     owner = str(owners[0].value) if owners else ""
     ranks = args.ranks or _parsed(f"OUT.csr: {path} has ranks that cannot be signed; give --ranks",
-                                  lambda _: _requested(request), path)  # fmt: skip
+                                  _requested, request)  # fmt: skip
     if not ranks:
         raise ValueError(f"OUT.csr: {path} names no ranks: give --ranks")
     _check_owner(f"OUT.csr: the owner in {path}", owner)
@@ -167,17 +169,16 @@ def _requested(request: Any) -> list[str]:
         return []
     uris = found.value.get_values_for_type(x509.UniformResourceIdentifier)
     ranks = [uri.removeprefix(_RANK) for uri in uris if uri.startswith(_RANK)]
-    if _ANY in ranks:
-        return [_ANY]
+    if ANY in ranks:
+        return [ANY]
     return parse_ranks(",".join(ranks)) if ranks else []
 
 
-# Parses a file. Raises ValueError with `problem` if it is another kind of file.
-def _parsed(problem: str, parse: Callable[[bytes], Any], path: Path) -> Any:
-    data = path.read_bytes()
+# Parses what was read. Raises ValueError with `problem` if it is something else.
+def _parsed(problem: str, parse: Callable[[Any], Any], data: Any) -> Any:
     try:
         return parse(data)
-    except (OSError, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # cryptography has many for what a file may have in it
         raise ValueError(f"{problem}: {error}") from None
@@ -186,7 +187,7 @@ def _parsed(problem: str, parse: Callable[[bytes], Any], path: Path) -> Any:
 def _shown(ranks: list[str] | None) -> str:
     if not ranks:
         return "ranks that the authority chooses"
-    if ranks == [_ANY]:
+    if ranks == [ANY]:
         return "any rank"
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(ranks)
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 _BYTES = 32
-_ANY = "any"
+ANY = "any"
 _MOST_RANKS = 1024
 _CURVE_NOTE = "The key is of ECDSA with P-256."
 _CA_DAYS, _MEMBER_DAYS = 3650, 90
@@ -122,8 +122,8 @@ def write_new(path: str | os.PathLike[str], content: bytes, mode: int) -> None:
 
 def parse_ranks(text: str) -> list[str]:
     """Returns the ranks of a text such as 0,4-7 or any. Raises argparse.ArgumentTypeError."""
-    if text == _ANY:
-        return [_ANY]
+    if text == ANY:
+        return [ANY]
     ranks: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -135,9 +135,7 @@ def rendezvous(
         torch.distributed.DistBackendError: ranks have different keys.
     """
     host, port = _place(url)
-    rank, size = _rank_and_size(url)
-    yield open_own(host, port, serves=rank == 0, timeout=timeout), rank, size
-    raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
+    return _once(url, lambda rank: open_own(host, port, serves=rank == 0, timeout=timeout))
 
 
 def of_ranks(
@@ -153,9 +151,7 @@ def of_ranks(
     Raises:
         As rendezvous().
     """
-    rank, size = _rank_and_size(url)
-    yield open_of_ranks(address, timeout), rank, size
-    raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
+    return _once(url, lambda _: open_of_ranks(address, timeout))
 
 
 def with_key(
@@ -178,8 +174,13 @@ def with_key(
         port = int(number)
     else:
         host, port = _place(url)
+    return _once(url, lambda rank: open_with_key(host, port, rank, timeout))
+
+
+# Yields the store that `opened` returns for a rank, the rank, and the world size.
+def _once(url: str, opened: Callable[[int], dist.Store]) -> Iterator[tuple[dist.Store, int, int]]:
     rank, size = _rank_and_size(url)
-    yield open_with_key(host, port, rank, timeout), rank, size
+    yield opened(rank), rank, size
     raise RuntimeError(f"ringdist: {url}: a process can create its group by this address once")
 
 
