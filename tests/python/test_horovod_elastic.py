@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from support.digits import newest_trained, trained
 from support.launched import CHAOS, EXAMPLES, Course, Launched, python_path, read
 
@@ -153,10 +154,11 @@ def test_a_set_without_all_of_its_ranks_is_not_there(tmp_path: Path):
         assert _done(job) == [(0, 1)], job.output()
 
 
-def test_ranks_that_disagree_end(tmp_path: Path):
-    options = ["--nproc-per-node=2", "--max-restarts=3"]
+def test_ranks_that_disagree_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # A worker that is started again before the other one fails waits for that one's group.
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "10")
+    options = ["--nproc-per-node=2", "--max-restarts=1"]
     with _loop(tmp_path, options, "--fail-at=5") as job:
         assert job.end() == 1, job.output()
         assert "rank 1 called all_reduce (float32[2], AVG, on cpu)" in job.output(), job.output()
         assert {step for _, _, step, _, _ in _entered(job)} == {0, 5}
-        assert len(job.events("worker_started")) <= 4, job.output()
