@@ -55,6 +55,7 @@ class FixedLauncher:
         elif not has_key():
             addresses.wait_for(host, port)
         self._store = open_store(host, port, has_key())
+        self._reserved = socket.socket()  # keeps others from MASTER_PORT until rank 0 listens there
         self._of_store = self._store_variables(host, port)
         self._folder = args.log_dir or Path(tempfile.mkdtemp(prefix="ringdist_run_"))
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -80,8 +81,9 @@ class FixedLauncher:
             return {"MASTER_ADDR": host, "MASTER_PORT": str(port), **agent}
         # Groups of other backends use the TCPStore that rank 0 serves at MASTER_PORT for them.
         if self._holds:
-            with socket.create_server(("", 0)) as free:
-                self._store.set(_MASTER_PORT, str(free.getsockname()[1]))
+            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._reserved.bind(("", 0))
+            self._store.set(_MASTER_PORT, str(self._reserved.getsockname()[1]))
         until = time.monotonic() + _MEET
         while not (master_port := text_of(self._store, _MASTER_PORT)):
             if time.monotonic() > until:
