@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples check test test-cpp test-python test-tools attacks relay soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
+.PHONY: help demo examples check test test-cpp test-python test-tools test-status attacks relay soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -23,6 +23,7 @@ help:
 	@echo '  make soak         the long random checks, one after the other; a night (ARGS="kills chaos": these)'
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
+	@echo '  make test-status  what `ringdist status` finds on two hosts, and how long it takes; needs root'
 	@echo '  make test-tools   the tests of benchmarks and of the other test programs; 5 minutes'
 	@echo '  make bench        the collectives of one host against gloo and OpenMPI, 8 B to 64 MiB'
 	@echo '                    (ARGS="--operations all_reduce --launches 10"; ARGS=--help)'
@@ -121,6 +122,10 @@ test-python: build
 # Of benchmarks and of the other test programs. CI runs them if those programs or the package changed.
 test-tools: build
 	$(PYTEST) -m tools $(BESIDE) --dist loadfile --junitxml=$(TIMINGS)/tools.xml
+
+# What `ringdist status` finds on two hosts, and how long it takes: the median of ten.
+test-status: build
+	STATUS_ROUNDS=10 $(PYTEST) -s tests/python/test_status_hosts.py
 
 attacks: build
 	$(VENV)/python -m tests.attacks $(ARGS)

@@ -200,13 +200,13 @@ def start_trace(path: str, rank: int, name: str) -> bool:
 
 def stop_trace() -> None: ...
 def dump() -> str: ...  # operations, steps, peers and credits of this process; any thread
-def dump_of(unix_name: str, files: _TlsFiles, seconds: float) -> str: ...
+def report_of(name: str, files: _TlsFiles, kind: int, body: bytes, seconds: float) -> list[str]: ...
+def enable_main_thread_stack() -> None: ...
 def shutdown() -> None:
     """Sends queued messages and stops all threads within bounded time; later calls do nothing.
     Pending operations fail. Any thread."""
 
-# Compression: arguments are checked before anything is sent. ValueError and TypeError name the
-# argument, the given and the accepted value. Any thread may call these functions.
+# Compression. Errors name the argument and accepted values, before anything is sent. Any thread.
 
 NO_CODEC: str  # the codec that leaves values unchanged
 MIN_COMPRESSED: int  # elements; automatic compression skips smaller tensors

@@ -147,6 +147,6 @@ def __dir__() -> list[str]:
 
 
 # While `import torch` is running, torch calls autoload() next, which never raises. register() may
-# raise, so it is not called then.
-if not _registration.is_being_imported("torch"):
+# raise, so it is not called then. The command line registers where a command needs torch.
+if not (_registration.is_being_imported("torch") or _registration.is_command_line()):
     _registration.register()

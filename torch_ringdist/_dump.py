@@ -1,17 +1,20 @@
-"""Client of ``python -m torch_ringdist dump PID``: queries other processes for their state.
+"""Requests to running processes for their state, and the command ``ringdist dump PID``.
 
-It is pure Python, except for jobs with a key, and needs no group of its own. Every Context of a
-process that uses ringdist listens on an abstract unix socket "ringdist-<pid>-<16 hex digits>". A
-frame on it has this format:
+It is pure Python without torch, except for jobs with a key, and needs no group of its own. Every
+Context of a process that uses ringdist listens on an abstract unix socket
+"ringdist-<pid>-<16 hex digits>". A frame on it has this format:
 
     body length (u32, little endian) | type (u8) | body
 
-The request has type 0x20 and no body; the answer has type 0x21 and UTF-8 text. A thread that runs
-no collectives sends the answer, so a process that hangs in a collective still answers.
+The request for a dump has type 0x20 and no body; the answer has type 0x21 and UTF-8 text. A request
+for a snapshot has type 0x22 and a body of one byte; csrc/control/snapshot_relay.h describes its
+answer of several frames. A thread that runs no collectives sends the answers, so a process that
+hangs in a collective still answers.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -23,11 +26,17 @@ from pathlib import Path
 
 from torch_ringdist import _native
 from torch_ringdist._credentials import has_key, tls_files
+from torch_ringdist._errors import CommandError
+from torch_ringdist._printable import escaped
 
 TIMEOUT = 5.0
 _HEADER = struct.Struct("<IB")
-_REQUEST = 0x20
-_REPLY = 0x21
+_DUMP_REQUEST = 0x20
+_DUMP = 0x21
+_SNAPSHOT_REQUEST = 0x22
+_SNAPSHOT = 0x23
+_SNAPSHOT_END = 0x24
+_WHOLE_JOB, _WITH_OPS = 1, 2  # bits of the body of the request
 _MAX_BODY = 64 << 20
 _LISTENING = "00010000"  # __SO_ACCEPTCON in the flags column of /proc/net/unix
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
@@ -35,7 +44,7 @@ _AT_ONCE = 32
 _WITHOUT_KEY = "has not proven the key: "  # begins an answer, where a key is set
 
 
-class DumpError(Exception):
+class DumpError(CommandError):
     """The state could not be read. The message has the reason, and what else to try."""
 
 
@@ -61,11 +70,11 @@ def ask(pid: int, timeout: float = TIMEOUT) -> list[str]:
         raise DumpError(f"there is no process {pid}")
     names = find(pid)
     if not names:
-        raise DumpError(_why_none(pid))
+        raise DumpError(why_none(pid))
     states, foreign = [], None
     for name in names:
         try:
-            states.append(_ask_one(pid, name, timeout))
+            states.append(_request(pid, name, _DUMP_REQUEST, b"", timeout)[0])
         except _ForeignSocket as error:
             foreign = error
     if foreign and not states:
@@ -84,10 +93,13 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
     """
     states, problems = [], []
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a stopped process must not delay the others
-        answers = [pool.submit(_ask_one, pid, name, timeout, True) for pid, name in find_all()]
+        answers = [
+            pool.submit(_request, pid, name, _DUMP_REQUEST, b"", timeout, True)
+            for pid, name in find_all()
+        ]
     for answer in answers:
         try:
-            states.append(answer.result())
+            states.append(answer.result()[0])
         except _OfAnotherUser:
             continue
         except DumpError as error:
@@ -95,6 +107,23 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
     if not states and not problems:
         raise DumpError("no process of this user has a ringdist group in this network namespace")
     return states, problems
+
+
+def snapshot(pid: int, name: str, timeout: float, with_ops: bool = False) -> list[str]:
+    """Returns the texts of a snapshot of a job: JSON for each process that has answered, and at
+    last JSON about the others, as csrc/control/snapshot_relay.h describes it.
+
+    Args:
+        pid: a process of this user, or of any user where this one is root.
+        name: the name of its socket, as find_all() returns it.
+        timeout: seconds to wait for the last text.
+        with_ops: each process also sends its latest operations.
+
+    Raises:
+        DumpError: no permission, or no answer in time.
+    """
+    request = bytes([_WHOLE_JOB | (_WITH_OPS if with_ops else 0)])
+    return _request(pid, name, _SNAPSHOT_REQUEST, request, timeout)
 
 
 def find(pid: int) -> list[str]:
@@ -117,14 +146,14 @@ def find_all() -> list[tuple[int, str]]:
     return sorted(found)
 
 
-# Returns the reason why no socket of the process was found, and what to try.
-def _why_none(pid: int) -> str:
+def why_none(pid: int, command: str = "dump") -> str:
+    """Returns the reason why no socket of the process was found, and what to try."""
     text = f"process {pid} has no ringdist group"
     try:
         if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
             return (
                 f"process {pid} is in another network namespace, where its socket cannot be "
-                f"seen; try: nsenter --net --target {pid} python -m torch_ringdist dump {pid}"
+                f"seen; try: nsenter --net --target {pid} python -m torch_ringdist {command} {pid}"
             )
     except OSError:
         text += ", or is in another network namespace (only root can tell)"
@@ -162,10 +191,12 @@ def _status(pid: int, field: bytes) -> list[int]:
     return [int(word) for word in text.split(b"\n" + field + b":")[1].split(b"\n")[0].split()]
 
 
-# Returns the state of one Context, read from the socket `name` within `timeout` seconds. See
-# _check_peer() for `pid` and `only_ours`. It raises DumpError if it cannot connect, or if no answer
-# or an unknown one comes.
-def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> str:
+# Sends a request to the socket `name`, and returns the texts of the answer. See _check_peer() for
+# `pid` and `only_ours`. It raises DumpError if it cannot connect, or if no answer or an unknown one
+# comes within `timeout` seconds.
+def _request(
+    pid: int, name: str, kind: int, body: bytes, timeout: float, only_ours: bool = False
+) -> list[str]:
     deadline = time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         try:
@@ -173,14 +204,15 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
             peer.connect("\0" + name)
             _check_peer(pid, peer, only_ours)
             if not has_key():
-                return _ask_without_key(pid, peer, deadline)
+                return _ask_without_key(pid, peer, kind, body, deadline)
             try:
-                return _ask_with_key(pid, name, timeout)
+                return _ask_with_key(pid, name, kind, body, timeout)
             except DumpError as error:
                 try:  # its job may have no key
-                    return _WITHOUT_KEY + _ask_without_key(pid, peer, deadline)
+                    first, *rest = _ask_without_key(pid, peer, kind, body, deadline)
                 except (DumpError, EOFError, OSError):
                     raise error from None
+                return [(_WITHOUT_KEY if kind == _DUMP_REQUEST else "") + first, *rest]
         except (TimeoutError, BlockingIOError):  # BlockingIOError: its connection queue is full
             raise DumpError(
                 f"process {pid} did not answer within {timeout:g} s: it is stopped, starved, or "
@@ -196,23 +228,30 @@ def _ask_one(pid: int, name: str, timeout: float, only_ours: bool = False) -> st
             raise DumpError(f"cannot ask process {pid} on socket @{name}: {error}") from None
 
 
-# Returns the state of one Context, read from the connected socket `peer`.
-def _ask_without_key(pid: int, peer: socket.socket, deadline: float) -> str:
-    peer.sendall(_HEADER.pack(0, _REQUEST))
-    size, kind = _HEADER.unpack(_read(peer, _HEADER.size, deadline))
-    if kind != _REPLY or size > _MAX_BODY:
-        raise DumpError(
-            f"process {pid} answered with frame type {kind:#x} of {size} bytes instead of "
-            f"{_REPLY:#x}: it runs another version of torch_ringdist"
-        )
-    return _read(peer, size, deadline).decode("utf-8", errors="replace")
+# Returns the texts of an answer, read from the connected socket `peer`.
+def _ask_without_key(
+    pid: int, peer: socket.socket, request: int, body: bytes, deadline: float
+) -> list[str]:
+    peer.sendall(_HEADER.pack(len(body), request) + body)
+    accepted = {_DUMP} if request == _DUMP_REQUEST else {_SNAPSHOT, _SNAPSHOT_END}
+    texts = []
+    while True:
+        size, kind = _HEADER.unpack(_read(peer, _HEADER.size, deadline))
+        if kind not in accepted or size > _MAX_BODY:
+            raise DumpError(
+                f"process {pid} answered with frame type {kind:#x} of {size} bytes instead of "
+                f"{min(accepted):#x}: it runs another version of torch_ringdist"
+            )
+        texts.append(_read(peer, size, deadline).decode("utf-8", errors="replace"))
+        if kind != _SNAPSHOT:
+            return texts
 
 
-# Returns the state of one Context with the key of this process, or a certificate.
-def _ask_with_key(pid: int, name: str, timeout: float) -> str:
+# Returns the texts of an answer, read with the key of this process, or a certificate.
+def _ask_with_key(pid: int, name: str, request: int, body: bytes, timeout: float) -> list[str]:
     native = _native.load()
     try:
-        return native.dump_of("@" + name, tls_files(), timeout)
+        return native.report_of("@" + name, tls_files(), request, body, timeout)
     except RuntimeError as error:
         raise DumpError(
             f"process {pid} does not answer with the key of this process, or a certificate: {error}"
@@ -241,3 +280,21 @@ def _owner(pid: int) -> str:
         return f" (its uid is {_status(pid, b'Uid')[1]}, yours is {os.getuid()})"
     except OSError:
         return ", and has just ended"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command to its parser."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("pid", type=int, nargs="?", metavar="PID", help="a process of this machine")
+    which.add_argument("--all", action="store_true", help="all of this user that have a group")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the states of one process or of all. Raises DumpError if one does not answer."""
+    states, problems = ask_all() if args.all else (ask(args.pid), [])
+    texts = [escaped(text.rstrip("\n")) for text in states]
+    if len(texts) > 1:  # a line for each comes first
+        texts = ["\n".join(text.split("\n", 1)[0] for text in texts), *texts]
+    print("\n\n".join(texts))
+    if problems:
+        raise DumpError("\n".join(problems))

@@ -1,4 +1,4 @@
-"""Exceptions that operations raise for arguments that they do not accept."""
+"""Exceptions that operations raise for arguments that they do not accept, and that of commands."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class NotSupportedError(TypeError, RuntimeError):
     gloo."""
 
     __module__ = "torch_ringdist"
+
+
+class CommandError(Exception):
+    """A command could not do its work. The command line prints the message and exits with 1."""
 
 
 def handled_exception() -> str:

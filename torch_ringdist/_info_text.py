@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 from collections.abc import Sequence
@@ -10,8 +11,7 @@ from typing import Any
 
 import torch
 
-from torch_ringdist import _devices_text
-from torch_ringdist._printable import escaped
+from torch_ringdist import _devices_text, _inspect
 from torch_ringdist._units import table
 
 # Maps keys of info() to the column names of their rows. They are the JSON keys, and their order is
@@ -92,14 +92,17 @@ def _cost_rows(costs: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows + [(key, f"{costs['inside'][key]:g}", f"{costs['between'][key]:g}") for key in keys]
 
 
-def states_as_text(states: list[str]) -> str:
-    """Returns the dumps of processes as text; for several, their first lines come first."""
-    texts = [escaped(text.rstrip("\n")) for text in states]
-    if len(texts) == 1:
-        return texts[0]
-    return "\n\n".join(["\n".join(text.split("\n", 1)[0] for text in texts), *texts])
-
-
 # Returns the title and the indented table.
 def _section(title: str, rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join([title, *("  " + line for line in table(rows))])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command ``info`` to its parser."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints what this build can do, and how it is set. Raises as torch_ringdist.info()."""
+    info = _inspect.info_with_devices()
+    print(as_json(info) if args.json else as_text(info))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import multiprocessing.util
 import os
@@ -17,6 +18,7 @@ _REBUILD = (
 )
 
 _stops: dict[int, Callable[[], None]] = {}  # shutdown function by process id
+_stacks: dict[int, bool] = {}  # processes in which enable_stacks() has been called
 
 
 def load() -> ModuleType:
@@ -49,6 +51,17 @@ def _load(process: int) -> ModuleType:
         raise ImportError(f"torch_ringdist._C could not be loaded: {error}\n{_REBUILD}") from error
     _stops[process] = native.shutdown
     return native
+
+
+def enable_stacks(native: ModuleType) -> None:
+    """Lets ``ringdist status`` read the stack of this process' main thread. Any thread may call it,
+    also repeatedly, and a forked child has to call it again."""
+    if _stacks.get(os.getpid()):
+        return
+    # Without a free signal or descriptor, there are no stacks; the rest of `status` needs neither.
+    with contextlib.suppress(RuntimeError):
+        native.enable_main_thread_stack()
+    _stacks[os.getpid()] = True
 
 
 def _check_build() -> None:

@@ -8,6 +8,7 @@ not raise.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,15 @@ def is_being_imported(module: str) -> bool:
     """Returns True while the import of `module` is under way in this process."""
     spec = getattr(sys.modules.get(module), "__spec__", None)
     return getattr(spec, "_initializing", False)
+
+
+def is_command_line() -> bool:
+    """Returns True if this process runs ``ringdist`` or ``python -m torch_ringdist``."""
+    if sys.argv[:1] == ["-m"]:  # Python looks for the module that it is to run
+        flag = sys.orig_argv.index("-m") if "-m" in sys.orig_argv else -1
+        return sys.orig_argv[flag + 1 : flag + 2] == ["torch_ringdist"]
+    script = os.path.join(os.path.dirname(sys.executable), "ringdist")
+    return sys.argv[:1] == [script]
 
 
 def autoload() -> None:
@@ -112,6 +122,7 @@ def create(dist_options: Any, backend_options: Any = None) -> ProcessGroupRing:
     # The class Options is created on first use, which takes longer than loading _C.
     options = options_as_text(backend_options, 'init_process_group("ringdist"): pg_options')
     native = _native.load()
+    _native.enable_stacks(native)
     # For the default group torch passes no list; all ranks are members.
     members = list(dist_options.global_ranks_in_group) or list(range(dist_options.group_size))
     if getattr(dist_options, "enable_reconfigure", False):  # torch 2.14

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from torch_ringdist._credentials import has_key
+from torch_ringdist._errors import CommandError
 from torch_ringdist._generation import open_client
 from torch_ringdist._served_store import serve_for_job
 from torch_ringdist._tune_fit import Sample
@@ -28,7 +29,7 @@ _MOST_PROCESSES = 8
 _MOST_PAIRS = 4  # pairs of hosts
 
 
-class TuneError(RuntimeError):
+class TuneError(CommandError, RuntimeError):
     """A process of the measurement failed; the message has the reason."""
 
 

@@ -27,6 +27,12 @@ size_t shown_bytes(std::string_view text) {
 
 }  // namespace
 
+std::string format_id(uint64_t id) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(id));
+  return text.data();
+}
+
 std::string printable(std::string_view text, size_t most) {
   std::string out;
   while (!text.empty() && out.size() < most) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,9 @@ namespace ringdist {
 
 // Returns "pid 123 on host x". A pid of 0 and an empty name are shown as "unknown".
 std::string describe_process(int pid, const std::string& host_name);
+
+// Returns an id of a process or group as 16 hexadecimal digits: "0123456789abcdef".
+std::string format_id(uint64_t id);
 
 // Returns "rank 3 (pid 123 on host x)". `where` may be empty; then the parentheses are left out.
 std::string describe_rank(int rank, const std::string& where);

@@ -10,7 +10,8 @@
 #include "codec/codec.h"
 #include "engine/communicator.h"
 #include "engine/device/devices.h"
-#include "engine/dump_client.h"
+#include "engine/report_client.h"
+#include "os/main_thread_stack.h"
 #include "os/shared_block_registry.h"
 #include "torch/base/errors.h"
 #include "torch/process_context.h"
@@ -163,12 +164,24 @@ std::string dump() {
   return context ? context->dump() : "ringdist: no group has been created in this process\n";
 }
 
-// Returns the state of the process that listens at the socket. Both have the key of the job, or
-// certificates.
-std::string dump_of(const std::string& unix_name, const TlsFileNames& files, double seconds) {
+// Lets other processes read the stack of the main thread. See main_thread_stack(). A child after
+// fork() has to call it again.
+void enable_stack() {
+  const StackChannel channel = value_of(main_thread_stack_channel());
+  py::module_::import("faulthandler")
+      .attr("register")(channel.signal_number, py::arg("file") = channel.descriptor,
+                        py::arg("all_threads") = false, py::arg("chain") = false);
+  throw_if(enable_main_thread_stack());
+}
+
+// Sends a request to the process that listens at the socket, and returns the texts of its answer.
+// Both have the key of the job, or certificates.
+std::vector<std::string> report_of(const std::string& unix_name, const TlsFileNames& files,
+                                   int request, const std::string& body, double seconds) {
   const std::chrono::duration<double> limit(seconds);
-  return value_of(read_dump(unix_name, tls_files(files),
-                            Clock::now() + std::chrono::duration_cast<Duration>(limit)));
+  return value_of(read_report(unix_name, tls_files(files), static_cast<FrameType>(request),
+                              {reinterpret_cast<const std::byte*>(body.data()), body.size()},
+                              Clock::now() + std::chrono::duration_cast<Duration>(limit)));
 }
 
 // Starts a recording of this process, which need not have a group. Returns false if it is recorded
@@ -191,8 +204,9 @@ void bind_info(py::module_& module) {
   module.def("stats", &stats);
   module.def("dump", &dump);
   using Release = py::call_guard<py::gil_scoped_release>;
-  module.def("dump_of", &dump_of, py::arg("unix_name"), py::arg("files"), py::arg("seconds"),
-             Release());
+  module.def("report_of", &report_of, py::arg("name"), py::arg("files"), py::arg("kind"),
+             py::arg("body"), py::arg("seconds"), Release());
+  module.def("enable_main_thread_stack", &enable_stack);
   module.def("start_trace", &start_trace, py::arg("path"), py::arg("rank"), py::arg("name"),
              Release());
   module.def("stop_trace", [] { (void)record_process(nullptr); }, Release());

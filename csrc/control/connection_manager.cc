@@ -261,14 +261,16 @@ void ConnectionManager::take_frames(ControlConnection& c) {
   }
 }
 
-// A dump request needs no greeting. While a connection is held, the side that dialed receives
-// heartbeats and the end of the other process; the other side ignores heartbeats.
+// Requests for a dump or a snapshot need no greeting. While a connection is held, the side that
+// dialed receives heartbeats and the end of the other process; the other side ignores heartbeats.
 void ConnectionManager::dispatch(ControlConnection& c, const Frame& frame) {
   if (tls_key_ && !c.stream.is_encrypted() && frame.type != FrameType::kMembershipHello) {
     log_refused(c, "it does not use TLS");
     return close(c);
   }
-  if (frame.type == FrameType::kDumpRequest && !c.dialed && c.kind == LinkKind::kLocal) {
+  const bool asks =
+      frame.type == FrameType::kDumpRequest || frame.type == FrameType::kSnapshotRequest;
+  if (asks && !c.dialed && c.kind == LinkKind::kLocal) {
     delegate_.on_frame(c, frame);
   } else if (c.open() || (c.dialed && c.state == State::kHeld && may_come_while_held(frame.type))) {
     delegate_.on_frame(c, frame);

@@ -72,7 +72,7 @@ class ConnectionManager final : public ConnectionView, public ConnectionSender {
                                  const ControlHello& hello) = 0;
     virtual void on_reached(ControlConnection& connection) = 0;  // held by the other side
     virtual void on_open(ControlConnection& connection) = 0;     // both sides may send
-    // Handles a frame after the greeting, or a dump request.
+    // Handles a frame after the greeting, or a request for a dump or a snapshot.
     virtual void on_frame(ControlConnection& connection, const Frame& frame) = 0;
     // An accepted connection is for membership messages. The delegate takes its stream over.
     virtual void on_membership_stream(ControlConnection& connection, const ControlHello& hello) = 0;

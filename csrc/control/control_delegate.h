@@ -13,8 +13,8 @@
 namespace ringdist {
 
 // Receives the events of the control plane. All functions are called on the control thread, with no
-// lock of the control plane held. They must return quickly (dump() within 500 ms) and must not call
-// back, except for flood.
+// lock of the control plane held. They must return quickly (dump() and snapshot() within 500 ms)
+// and must not call back, except for flood.
 struct ControlDelegate {
   virtual ~ControlDelegate() = default;
 
@@ -40,6 +40,9 @@ struct ControlDelegate {
   virtual void on_control_failed(const Error& cause) = 0;
   // Returns lines that describe the owner's current work, for a human.
   virtual std::string dump() = 0;
+  // Returns the state of this process as JSON on one line, for a snapshot; `with_ops` also its
+  // latest ops.
+  virtual std::string snapshot(bool with_ops) = 0;
 };
 
 }  // namespace ringdist

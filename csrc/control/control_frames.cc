@@ -10,6 +10,7 @@ namespace {
 constexpr uint32_t kMagic = 0x6c746452;  // "Rdtl"
 constexpr uint32_t kVersion = 1;
 constexpr size_t kMostCause = 4096;                             // bytes
+constexpr size_t kMostJson = size_t{1} << 19;                   // bytes
 constexpr size_t kHeader = sizeof(uint32_t) + sizeof(uint8_t);  // body length and type
 
 }  // namespace
@@ -116,6 +117,42 @@ std::optional<FloodRecord> FloodRecord::decode(ConstBytes body) {
   auto length = in.get<uint32_t>();
   if (!in.ok() || body.size() - kFixed != length) return std::nullopt;
   out.payload = body.subspan(kFixed);
+  return out;
+}
+
+std::vector<std::byte> SnapshotSearch::frame() const {
+  Writer out;
+  out.put(id.origin).put(id.number).put(static_cast<uint8_t>(with_ops));
+  return make_frame(FrameType::kSnapshotSearch, out.take());
+}
+
+std::optional<SnapshotSearch> SnapshotSearch::decode(ConstBytes body) {
+  Reader in(body);
+  SnapshotSearch out;
+  out.id.origin = in.get<uint64_t>();
+  out.id.number = in.get<uint64_t>();
+  out.with_ops = in.get_bool();
+  if (!in.ended()) return std::nullopt;
+  return out;
+}
+
+std::vector<std::byte> SnapshotAnswer::frame() const {
+  Writer out;
+  out.put(id.origin).put(id.number).put(context_id);
+  out.put_string(json.size() <= kMostJson ? std::string_view(json) : std::string_view("{}"));
+  for (const uint64_t process : stopped) out.put(process);
+  return make_frame(FrameType::kSnapshotAnswer, out.take());
+}
+
+std::optional<SnapshotAnswer> SnapshotAnswer::decode(ConstBytes body) {
+  Reader in(body);
+  SnapshotAnswer out;
+  out.id.origin = in.get<uint64_t>();
+  out.id.number = in.get<uint64_t>();
+  out.context_id = in.get<uint64_t>();
+  out.json = in.get_string();
+  while (in.ok() && !in.ended()) out.stopped.push_back(in.get<uint64_t>());
+  if (!in.ended() || out.json.size() > kMostJson) return std::nullopt;
   return out;
 }
 

@@ -37,6 +37,12 @@ enum class FrameType : uint8_t {
   kFormed = 0x17,       // GroupFormed
   kDumpRequest = 0x20,  // requests a report for a human
   kDump = 0x21,         // text: the report
+  // Snapshots, as control/snapshot_relay.h describes them.
+  kSnapshotRequest = 0x22,  // u8: kWholeJob, kWithOps
+  kSnapshot = 0x23,         // text: JSON of one process
+  kSnapshotEnd = 0x24,      // text: JSON, the last frame of the answer
+  kSnapshotSearch = 0x25,   // SnapshotSearch, from member to member
+  kSnapshotAnswer = 0x26,   // SnapshotAnswer, the way back
 };
 
 // Limit of a frame's body in bytes, on an open connection.
@@ -111,6 +117,39 @@ struct FloodRecord {
 
   std::vector<std::byte> frame() const;
   static std::optional<FloodRecord> decode(ConstBytes body);  // payload: a view into body
+};
+
+// Bits of a request for a snapshot: of the processes of all groups of the receiver, instead of it
+// alone; with the latest ops of each process.
+inline constexpr uint8_t kWholeJob = 1;
+inline constexpr uint8_t kWithOps = 2;
+
+// Names a snapshot.
+struct SnapshotId {
+  uint64_t origin = 0;  // context id of the process that gets the answers
+  uint64_t number = 0;  // counts its snapshots
+
+  auto operator<=>(const SnapshotId&) const = default;
+};
+
+// Search for the processes of a snapshot.
+struct SnapshotSearch {
+  SnapshotId id;
+  bool with_ops = false;
+
+  std::vector<std::byte> frame() const;
+  static std::optional<SnapshotSearch> decode(ConstBytes body);
+};
+
+// Answer of one process to a snapshot.
+struct SnapshotAnswer {
+  SnapshotId id;
+  uint64_t context_id = 0;        // the process that answers
+  std::string json;               // its state, at most 512 KiB
+  std::vector<uint64_t> stopped;  // processes of its host that it finds stopped
+
+  std::vector<std::byte> frame() const;
+  static std::optional<SnapshotAnswer> decode(ConstBytes body);
 };
 
 // Frames with only a context id, and text bodies. The decoder returns nothing for malformed bytes.

@@ -1,8 +1,9 @@
 #include "control/control_history.h"
 
-#include <array>
 #include <cstdio>
 #include <utility>
+
+#include "base/describe.h"
 
 namespace ringdist {
 namespace {
@@ -17,12 +18,6 @@ constexpr size_t kMaxKeptBytes = size_t{1} << 20;
 constexpr Duration kKeepFor = std::chrono::seconds(60);
 
 }  // namespace
-
-std::string format_id(uint64_t id) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(id));
-  return text.data();
-}
 
 bool ControlHistory::record(uint64_t context_id, bool is_lost, const std::string& cause) {
   if (departed(context_id)) return false;

@@ -78,7 +78,4 @@ class ControlHistory {
   size_t kept_bytes_ = 0;
 };
 
-// Returns an id as 16 hexadecimal digits: "0123456789abcdef".
-std::string format_id(uint64_t id);
-
 }  // namespace ringdist

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/describe.h"
 #include "base/log.h"
 #include "control/control_report.h"
 #include "os/socket.h"
@@ -48,6 +49,7 @@ ControlPlane::ControlPlane(uint64_t id, const Config& config, ControlDelegate& e
                         sockets_, demand_, dialer_, departures_),
       evaluator_(id, processes_, history_, formation_barrier_, sockets_),
       requests_(groups_, processes_, evaluator_, *this),
+      snapshots_(id, sockets_, history_, groups_, processes_, events),
       shutdown_(id, processes_, sockets_) {}
 
 Error ControlPlane::listen(const std::string& local_ip) {
@@ -82,7 +84,8 @@ void ControlPlane::tick() {
     shutdown_.advance(now());
     timer_.at_most(kLeavingTick);
   }
-  if (unsettled()) timer_.at_most(kUnsettledTick);
+  snapshots_.end_late(now());
+  if (unsettled() || snapshots_.waits()) timer_.at_most(kUnsettledTick);
 }
 
 // With many links each gets fewer heartbeats. The kernel reports the end of a local process, so
@@ -275,7 +278,8 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
   if (shutdown_.is_sending() && frame.type == FrameType::kFlood)
     return gossip_.on_flood(connection, frame, now());
   if (!shutdown_.here()) return;
-  if (frame.type == FrameType::kDumpRequest) return on_dump_request(connection);
+  if (frame.type == FrameType::kDumpRequest || frame.type == FrameType::kSnapshotRequest)
+    return on_client(connection, frame);
   if (ControlPeer* peer = processes_.find(connection.peer))
     peer->link(connection.kind).heard(now());
   switch (frame.type) {
@@ -286,6 +290,10 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
       return gossip_.on_flood(connection, frame, now());
     case FrameType::kFormed:
       return gossip_.on_formed(connection, frame);
+    case FrameType::kSnapshotSearch:
+      return snapshots_.on_search(connection, frame);
+    case FrameType::kSnapshotAnswer:
+      return snapshots_.on_answer(frame, now());
     case FrameType::kNeed:
       connection.peer_needs = !frame.body.empty() && frame.body[0] != std::byte{0};
       if (!connection.peer_needs && !connection.needed) timer_.hurry();
@@ -355,10 +363,14 @@ void ControlPlane::tell_of_ends() {
     if (peer.exiting() && history_.record_left(id)) gossip_.pass_on_left(id, nullptr);
 }
 
-void ControlPlane::on_dump_request(ControlConnection& connection) {
+void ControlPlane::on_client(ControlConnection& connection, const Frame& frame) {
   // The uid is that of the kernel, which it reports inside the host only.
   const bool allowed = connection.uid == geteuid() || connection.uid == 0;
   if (connection.kind != LinkKind::kLocal || !allowed) return sockets_.close(connection);
+  if (frame.type == FrameType::kSnapshotRequest) {
+    const std::byte request = frame.body.empty() ? std::byte{0} : frame.body[0];
+    return snapshots_.begin(connection, static_cast<uint8_t>(request), now());
+  }
   sockets_.send(connection, make_frame(FrameType::kDump, report()));
   sockets_.close_after_output(connection);
 }

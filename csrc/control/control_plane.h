@@ -21,6 +21,7 @@
 #include "control/failure_detector.h"
 #include "control/gossip.h"
 #include "control/graceful_shutdown.h"
+#include "control/snapshot_relay.h"
 #include "os/epoll.h"
 #include "os/event_loop.h"
 
@@ -90,8 +91,9 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   // ControlRequests::Delegate
   void on_linked(uint64_t nonce) override { gossip_.learn_formed(nonce, {id_}, nullptr); }
 
-  // Answers a dump request with report(), then closes the connection.
-  void on_dump_request(ControlConnection& connection);
+  // Answers a request for a dump with report(), and one for a snapshot through SnapshotRelay. Then
+  // the connection closes.
+  void on_client(ControlConnection& connection, const Frame& frame);
   // Handles the announcement that the peer's process is about to end.
   void on_exit_announced(ControlConnection& connection);
   // During the graceful shutdown: reports processes that have announced their end as left.
@@ -153,6 +155,7 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   FailureDetector failure_detector_;
   RequestEvaluator evaluator_;
   ControlRequests requests_;
+  SnapshotRelay snapshots_;
   GracefulShutdown shutdown_;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/describe.h"
 #include "base/log.h"
 #include "base/serialize.h"
 #include "control/control_frames.h"

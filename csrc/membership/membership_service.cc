@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "base/describe.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "control/control_history.h"

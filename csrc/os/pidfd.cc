@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 
 namespace ringdist {
 
@@ -19,6 +21,16 @@ Result<Fd> open_pidfd(pid_t pid) {
 bool has_exited(const Fd& pidfd) {
   pollfd entry{pidfd.get(), POLLIN, 0};
   return poll(&entry, 1, 0) == 1;
+}
+
+// The state follows the name of the program, which may contain anything (proc(5), stat).
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text, '\0');
+  const size_t name_ends = text.rfind(") ");
+  if (name_ends == std::string::npos || name_ends + 2 >= text.size()) return false;
+  return text[name_ends + 2] == 'T' || text[name_ends + 2] == 't';
 }
 
 }  // namespace ringdist

@@ -16,4 +16,7 @@ Result<Fd> open_pidfd(pid_t pid);
 // Returns true if the process has ended. Does not block.
 bool has_exited(const Fd& pidfd);
 
+// Returns true if the process is visible from here and is stopped, by a signal or a debugger.
+bool is_stopped(pid_t pid);
+
 }  // namespace ringdist

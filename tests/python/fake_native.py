@@ -51,11 +51,15 @@ def install(monkeypatch) -> SimpleNamespace:
         calls.created.append(arguments)
         return "backend"
 
+    def no_signal():
+        raise RuntimeError("no real-time signal is left for Python stacks")
+
     def shutdown():
         calls.shutdowns += 1
 
     native = ModuleType("torch_ringdist._C")
     native.create_backend = create_backend
+    native.enable_main_thread_stack = no_signal
     native.options = lambda: OPTIONS
     native.info = lambda: INFO
     native.cuda_devices = lambda: (

@@ -38,13 +38,13 @@ def command_line(*arguments: str, **variables: str) -> subprocess.CompletedProce
 def test_help_teaches_by_example():
     done = command_line("--help")
     assert done.returncode == 0, done.stderr
-    assert "python -m torch_ringdist dump 4711" in done.stdout
+    assert "ringdist dump 4711" in done.stdout
 
 
 def test_without_a_command_the_commands_are_listed():
     done = command_line()
     assert done.returncode == 0 and done.stderr == ""
-    for command in ("info", "codecs", "plan", "tune", "run", "store", "timeline", "dump"):
+    for command in ("status", "info", "codecs", "plan", "tune", "run", "store", "timeline", "dump"):
         assert re.search(rf"^    {command} ", done.stdout, re.MULTILINE), done.stdout
 
 

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,7 +47,8 @@ def test_dump_of_a_process_with_a_group():
     assert child.returncode == 0
 
 
-def serve(answer: Callable[[socket.socket], None], suffix: str) -> socket.socket:
+@contextlib.contextmanager
+def serve(answer: Callable[[socket.socket], None], suffix: str) -> Iterator[socket.socket]:
     """Listens like a Context of this process. `answer` handles one connection."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"\0ringdist-{os.getpid()}-{suffix}")
@@ -60,7 +61,9 @@ def serve(answer: Callable[[socket.socket], None], suffix: str) -> socket.socket
                 answer(peer)
 
     threading.Thread(target=run, daemon=True).start()
-    return listener
+    with listener:
+        yield listener
+        listener.shutdown(socket.SHUT_RDWR)  # ends a thread that nobody has connected to
 
 
 def reply(text: str, kind: int = 0x21) -> Callable[[socket.socket], None]:
@@ -147,7 +150,7 @@ def test_dump_with_a_key_marks_a_process_that_has_not_proven_it(monkeypatch):
         raise RuntimeError("it closed the connection")
 
     monkeypatch.setenv("RINGDIST_KEY_FILE", "job.key")
-    monkeypatch.setattr(_native.load(), "dump_of", refuse)
+    monkeypatch.setattr(_native.load(), "report_of", refuse)
     with serve(reply("idle"), "00000000000000ab"):
         assert _dump.ask(os.getpid()) == ["has not proven the key: idle"]
     refused = pytest.raises(_dump.DumpError, match="does not answer with the key")

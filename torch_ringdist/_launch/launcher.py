@@ -243,3 +243,6 @@ def run(args: argparse.Namespace) -> int:
         return Launcher(args).run()
     except dist.DistError as error:
         raise OSError(str(error)) from error
+
+
+add_arguments = arguments.add

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 
+#include "base/describe.h"
+#include "base/json.h"
 #include "engine/op/message.h"
 #include "os/fd.h"
 #include "os/host.h"
+#include "os/main_thread_stack.h"
 #include "os/random.h"
 
 namespace ringdist {
@@ -15,6 +18,7 @@ namespace {
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);  // for tasks at shutdown
 constexpr auto kProofTime = std::chrono::seconds(2);  // for a peer's control plane to answer
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
+constexpr auto kStackTime = std::chrono::milliseconds(100);
 // Descriptors per peer: the control connection, the process (pidfd) and its doorbell. A few more
 // are needed while connections are made.
 constexpr size_t kDescriptorsOfPeer = 3;
@@ -294,6 +298,21 @@ std::string Context::dump() {
   }
   return "ringdist: process " + std::to_string(getpid()) + " on " + host_name_ + ": " +
          known.status + "\n  listens at" + listens + "\n" + known.details;
+}
+
+std::string Context::snapshot(bool with_ops) {
+  auto groups = std::make_shared<std::string>();
+  auto ops = std::make_shared<std::string>();
+  const auto ask = [this, groups, ops, with_ops] {
+    *groups = progress_->dispatcher().snapshot();
+    if (with_ops) *ops = progress_->dispatcher().latest_ops();
+  };
+  const bool answered = progress_->call(ask, Clock::now() + kDumpTime);
+  JsonObject out;
+  out.add("host", host_name_).add("pid", getpid()).add("context", format_id(id_));
+  out.add_json("groups", answered ? *groups : "null");
+  if (with_ops && answered) out.add_json("ops", *ops);
+  return out.add("stack", main_thread_stack(kStackTime)).text();
 }
 
 }  // namespace ringdist

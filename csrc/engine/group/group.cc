@@ -55,6 +55,7 @@ void Group::end_if_thrown(const std::shared_ptr<Op>& op, const Body& body) {
 }
 
 void Group::accept(std::shared_ptr<Op> op) {
+  progress.log.begin(*op, nonce_, rank());
   if (!op->request.envelope) collectives_.called(*op);
   if (failure_state_.failed()) return finish(op, error_of(*op, nullptr));
   if (op->request.envelope) {

@@ -119,6 +119,8 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   const Error& failure() const { return failure_state_.cause(); }
   GroupStatus status() const { return report_.status(failure()); }
   std::string dump() const { return report_.dump(failure()); }
+  // Returns the number of the last collective that was called.
+  uint64_t last_called() const { return report_.last_called(); }
   // Frees OpExecutions that have ended. Must be called where none of them can be on the stack.
   void release_ended() { ended_.clear(); }
 
@@ -138,6 +140,7 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
 
   // Ends an op and records it in the trace.
   void finish(const std::shared_ptr<Op>& op, Error error) noexcept {
+    progress.log.end(*op, progress.now, static_cast<bool>(error));
     if (progress.recorder) trace_op(*progress.recorder, config_.name, *op, error);
     delegate_.finish_op(op, std::move(error));
   }

@@ -26,13 +26,19 @@ Duration age(const Op& op, const OpExecution* run, TimePoint now) {
 }
 
 GroupStatus status_of(const Op& op, const OpExecution* run, TimePoint now,
-                      const std::function<std::string()>& awaited) {
+                      const std::function<Awaited()>& awaited) {
   const Duration waits = age(op, run, now);
+  const std::string call = op.describe();
   if (waits < kWaits)
     return {GroupStatus::kRuns, now - op.started,
-            op.describe() + " runs since " + format_age(now - op.started)};
-  return {GroupStatus::kWaits, waits,
-          op.describe() + " has been waiting " + format_age(waits) + " for " + awaited()};
+            call + " runs since " + format_age(now - op.started), op.number, call};
+  const Awaited what = awaited();
+  return {GroupStatus::kWaits,
+          waits,
+          call + " has been waiting " + format_age(waits) + " for " + what.text,
+          op.number,
+          call,
+          what.ranks};
 }
 
 std::string timed_out(const Op& op, int rank, TimePoint now) {
@@ -54,31 +60,38 @@ void SlowOpWarning::log_for(int rank, const std::string& group) const {
   log(LogLevel::kWarn, "rank " + std::to_string(rank) + " of group '" + group + "': " + text_);
 }
 
-std::string WaitDiagnostics::awaited_data(const OpExecution& run) const {
+Awaited WaitDiagnostics::awaited_data(const OpExecution& run) const {
   std::vector<int> sources;
   for (int peer = 0; peer < peers_.size(); ++peer)
     if (run.waits_for(peer)) sources.push_back(peer);
-  if (sources.empty()) return "the other ranks to take what it sends";
-  return "data from " + peers_.list(sources);
+  if (sources.empty()) return {"the other ranks to take what it sends"};
+  return {"data from " + peers_.list(sources), sources};
 }
 
 // The result reads like "rank 1 (pid 4711 on host b), which has not called it (its last: #25)".
-std::string WaitDiagnostics::awaited(const Op& op, const OpExecution* run) const {
+Awaited WaitDiagnostics::awaited(const Op& op, const OpExecution* run) const {
   if (const auto& envelope = op.request.envelope) {
-    const std::string other =
-        envelope->peer < 0 ? "any rank" : peers_.describe_rank(envelope->peer);
-    if (envelope->sends) return other + " to receive it";
-    return run != nullptr ? awaited_data(*run) : other + " to send";
+    const bool any = envelope->peer < 0;
+    const std::string other = any ? "any rank" : peers_.describe_rank(envelope->peer);
+    const std::vector<int> ranks = any ? std::vector<int>() : std::vector<int>{envelope->peer};
+    if (envelope->sends) return {other + " to receive it", ranks};
+    return run != nullptr ? awaited_data(*run) : Awaited{other + " to send", ranks};
   }
   const std::vector<int> missing = desync_.missing(op.number);
   if (!missing.empty())
-    return peers_.list(missing, [&](int peer) {
-      return peers_.describe_rank(peer) + ", " + desync_.absence(peer, op.number, op.started);
-    });
+    return {peers_.list(missing,
+                        [&](int peer) {
+                          return peers_.describe_rank(peer) + ", " +
+                                 desync_.absence(peer, op.number, op.started);
+                        }),
+            missing};
   if (op.request.device_stream)
-    return "device " + std::to_string(op.request.device_stream->device) +
-           ", though all ranks have called it";
-  return run != nullptr ? awaited_data(*run) + ", though all ranks have called it" : "its turn";
+    return {"device " + std::to_string(op.request.device_stream->device) +
+            ", though all ranks have called it"};
+  if (run == nullptr) return {"its turn"};
+  Awaited data = awaited_data(*run);
+  data.text += ", though all ranks have called it";
+  return data;
 }
 
 GroupStatus WaitDiagnostics::status(const Op& op, const OpExecution* run, TimePoint now) const {
@@ -107,9 +120,13 @@ GroupStatus WaitDiagnostics::awaited_here(uint64_t last) const {
   std::vector<int> ranks;
   for (const auto& [peer, theirs] : desync_.peer_calls(next)) ranks.push_back(peer);
   const auto& call = desync_.peer_calls(next).begin()->second;
-  return {GroupStatus::kIsAwaited, Duration(0),
+  return {GroupStatus::kIsAwaited,
+          Duration(0),
           "op #" + std::to_string(next) + ", " + call.describe() + ", has not been called here; " +
-              peers_.list(ranks) + " waits in it"};
+              peers_.list(ranks) + " waits in it",
+          next,
+          call.describe(),
+          ranks};
 }
 
 GroupReport::GroupReport(std::string name, const std::string& cost_source,

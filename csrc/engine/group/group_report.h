@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/group/collectives.h"
@@ -28,6 +29,11 @@ struct GroupStatus {
   Rank rank = kIdle;
   Duration age{0};  // age of the op or wait that `text` describes
   std::string text;
+  // If it is about an op: its number, its call, and the ranks that it waits for. With kIsAwaited,
+  // these are ranks that wait in it.
+  uint64_t number = 0;
+  std::string call = {};
+  std::vector<int> ranks = {};
 
   // Returns true if this status has the higher rank, or the same rank and is older.
   bool more_severe_than(const GroupStatus& other) const {
@@ -39,10 +45,16 @@ struct GroupStatus {
 // started or is executed on a device.
 Duration age(const Op& op, const OpExecution* run, TimePoint now);
 
-// Returns the status of an op. If it has not progressed for a second, the text includes the result
-// of `awaited()`, which names what it waits for.
+// Describes what an op waits for, and lists the ranks that the description names.
+struct Awaited {
+  std::string text;
+  std::vector<int> ranks = {};
+};
+
+// Returns the status of an op. If it has not progressed for a second, it includes the result of
+// `awaited()`.
 GroupStatus status_of(const Op& op, const OpExecution* run, TimePoint now,
-                      const std::function<std::string()>& awaited);
+                      const std::function<Awaited()>& awaited);
 
 // Returns the beginning of a timeout error, such as "Timed out waiting 1000 ms for op #7 on rank
 // 1".
@@ -83,8 +95,8 @@ class WaitDiagnostics {
 
  private:
   // Returns what the op waits for: ranks that have not called it, or data.
-  std::string awaited(const Op& op, const OpExecution* run) const;
-  std::string awaited_data(const OpExecution& run) const;
+  Awaited awaited(const Op& op, const OpExecution* run) const;
+  Awaited awaited_data(const OpExecution& run) const;
 
   const PeerTable& peers_;
   const DesyncDetector& desync_;
@@ -102,6 +114,8 @@ class GroupReport {
   GroupStatus status(const Error& failure) const;
   // Returns several lines with the status, all ops, and flow control by peer.
   std::string dump(const Error& failure) const;
+  // Returns the number of the last collective that was called.
+  uint64_t last_called() const { return collectives_.last_called(); }
   // Logs a warning if an op has waited for longer than `after`, once for each op; 0 disables it.
   void warn_of_waits(Duration after) const;
 

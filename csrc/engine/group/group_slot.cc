@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/describe.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "engine/group/op_error.h"
 
 namespace ringdist {
@@ -12,7 +14,24 @@ namespace {
 
 constexpr uint64_t kFirstOp = 1;
 
-std::string members_to_be_found() { return "the group's members to be found"; }
+Awaited members_to_be_found() { return {"the group's members to be found"}; }
+
+// Returns the name of a state in snapshots.
+const char* name_of(GroupStatus::Rank rank) {
+  switch (rank) {
+    case GroupStatus::kIdle:
+      return "idle";
+    case GroupStatus::kRuns:
+      return "runs";
+    case GroupStatus::kFailed:
+      return "failed";
+    case GroupStatus::kIsAwaited:
+      return "awaited";
+    case GroupStatus::kWaits:
+      return "waits";
+  }
+  return "idle";
+}
 
 }  // namespace
 
@@ -141,6 +160,16 @@ std::string GroupSlot::dump() const {
                     std::to_string(last_number_) + ": " + status().text;
   for (const auto& op : waiting_) out += "\n   " + op->describe() + ": not started";
   return out + "\n";
+}
+
+std::string GroupSlot::snapshot() const {
+  const GroupStatus now = status();
+  JsonObject out;
+  out.add("name", config_.name).add("id", format_id(nonce_)).add("rank", rank_).add("size", size_);
+  out.add("last", group_ ? group_->last_called() : last_number_);
+  out.add("state", name_of(now.rank)).add("text", now.text).add("age", seconds(now.age));
+  if (now.number != 0 || !now.call.empty()) out.add("op", now.number).add("call", now.call);
+  return out.add_json("ranks", json_array(now.ranks)).text();
 }
 
 }  // namespace ringdist

@@ -73,6 +73,9 @@ class GroupSlot {
   const Error& failure() const { return group_ ? group_->failure() : failure_; }
   GroupStatus status() const;
   std::string dump() const;
+  // Returns the state of the group as JSON, with the members of GroupState in the Python module
+  // _snapshot.
+  std::string snapshot() const;
 
  private:
   bool failed() const { return state_ == State::kFailedUnannounced || state_ == State::kFailed; }

@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "base/describe.h"
 #include "control/control_history.h"
 
 namespace ringdist {

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/describe.h"
 #include "base/log.h"
 #include "control/control_history.h"
 #include "engine/op/message.h"

@@ -18,6 +18,7 @@
 #include "base/scratch_pool.h"
 #include "base/trace_recorder.h"
 #include "engine/op/flow_control.h"
+#include "engine/op/op_log.h"
 #include "engine/op/statistics.h"
 #include "engine/op/store_mode_tuner.h"
 
@@ -158,6 +159,7 @@ struct ProgressState {
   Statistics& statistics;
   // Allocator for small objects that are created and freed with each op.
   FreeListResource memory;
+  OpLog log;
   GrantBudget grants;  // memory that may be granted to senders
   CompletionTable completions;
   WorkQueue work;                           // steps to run

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "engine/op/op_execution.h"
 
@@ -14,6 +15,7 @@ constexpr Duration kUnknownTime = std::chrono::seconds(60);
 constexpr size_t kMaxMessages = size_t{1} << 17;
 constexpr size_t kMaxNotices = 4096;
 constexpr size_t kMaxClosed = 1024;
+constexpr size_t kMostIdleInSnapshot = 16;  // groups
 
 constexpr int kWorkBatch = 32;  // segments between two polls of the transports
 constexpr auto kTickTime = std::chrono::milliseconds(50);
@@ -320,6 +322,16 @@ std::string Dispatcher::dump() const {
                     "groups: " + std::to_string(unknown_groups_.count()) + "\n";
   for (const auto& slot : slots_) out += slot->dump();
   return out;
+}
+
+std::string Dispatcher::snapshot() const {
+  check_locked();
+  std::vector<std::string> out;
+  size_t idle = 0;
+  for (const auto& slot : slots_)
+    if (slot->status().rank != GroupStatus::kIdle || ++idle <= kMostIdleInSnapshot)
+      out.push_back(slot->snapshot());
+  return json_array(out);
 }
 
 }  // namespace ringdist

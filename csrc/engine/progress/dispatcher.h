@@ -156,6 +156,14 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
   std::string status() const;
   // Returns a report of flow control and of all groups, in several lines.
   std::string dump() const;
+  // Returns the states of the groups as a JSON array; see GroupSlot::snapshot(). Of idle groups it
+  // has the first few only.
+  std::string snapshot() const;
+  // Returns the latest ops as JSON; see OpLog::json().
+  std::string latest_ops() const {
+    check_locked();
+    return state_.log.json();
+  }
 
   // Implements TransportDelegate.
   void on_message(ContextId from, ConstBytes header, const Payload& payload) override;

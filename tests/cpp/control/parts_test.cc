@@ -54,6 +54,10 @@ TEST(ControlWire, TruncatedBodiesAreNothing) {
   check(PeerDeparture{1, "why"}.frame(FrameType::kLost),
         [](ConstBytes b) { return PeerDeparture::decode(b).has_value(); });
   check(flood.frame(), [](ConstBytes b) { return FloodRecord::decode(b).has_value(); });
+  check(SnapshotSearch{{1, 2}}.frame(),
+        [](ConstBytes b) { return SnapshotSearch::decode(b).has_value(); });
+  check(SnapshotAnswer{{1, 2}, 3, "{}", {}}.frame(),
+        [](ConstBytes b) { return SnapshotAnswer::decode(b).has_value(); });
 }
 
 TEST(ControlWire, ACauseCannotDriveATerminal) {

@@ -1,4 +1,4 @@
-#include "engine/dump_client.h"
+#include "engine/report_client.h"
 
 #include <poll.h>
 
@@ -24,16 +24,20 @@ uint64_t context_of(const std::string& unix_name) {
   return read.ptr == end ? out : 0;
 }
 
-// Returns the report once it has come, or nothing so far.
-Result<std::optional<std::string>> report_of(FramedSocket& socket) {
+// Adds the texts that have come to `out`. Returns true once the answer is complete.
+Result<bool> read_texts(FramedSocket& socket, std::vector<std::string>& out) {
   for (;;) {
     const auto frame = socket.next();
     if (!frame.ok()) return frame.error();
-    if (frame.value() && frame.value()->type == FrameType::kDump)
-      return std::optional(decode_text(frame.value()->body));
-    if (frame.value()) continue;
+    if (frame.value()) {
+      const FrameType type = frame.value()->type;
+      const bool last = type == FrameType::kDump || type == FrameType::kSnapshotEnd;
+      if (last || type == FrameType::kSnapshot) out.push_back(decode_text(frame.value()->body));
+      if (last) return true;
+      continue;
+    }
     const FramedSocket::Input input = socket.receive();
-    if (input == FramedSocket::Input::kEmpty) return std::optional<std::string>();
+    if (input == FramedSocket::Input::kEmpty) return false;
     if (input == FramedSocket::Input::kEnd)
       return Error(ErrorKind::kPeerLost, socket.failure().empty() ? "it closed the connection"
                                                                   : "TLS: " + socket.failure());
@@ -42,8 +46,9 @@ Result<std::optional<std::string>> report_of(FramedSocket& socket) {
 
 }  // namespace
 
-Result<std::string> read_dump(const std::string& unix_name, const TlsFiles& files,
-                              TimePoint deadline) {
+Result<std::vector<std::string>> read_report(const std::string& unix_name, const TlsFiles& files,
+                                             FrameType request, ConstBytes body,
+                                             TimePoint deadline) {
   const auto key = read_tls_key(files);
   if (!key.ok()) return key.error();
   if (!key.value()) return Error(ErrorKind::kInvalidArgument, "this process has no key");
@@ -54,16 +59,17 @@ Result<std::string> read_dump(const std::string& unix_name, const TlsFiles& file
   if (attempt.failure) return attempt.failure->error;
   FramedSocket socket(
       Stream(std::move(attempt.fd), key.value()->dial(key.value()->draw_id(), peer)));
+  std::vector<std::string> out;
   bool asked = false;
   for (;;) {
     const int problem = socket.establish();
     if (problem != 0 && problem != EAGAIN)
       return Error(ErrorKind::kPeerLost, socket.describe(problem));
     if (problem == 0) {
-      if (!std::exchange(asked, true)) (void)socket.send(make_frame(FrameType::kDumpRequest));
-      auto report = report_of(socket);
-      if (!report.ok()) return report.error();
-      if (report.value()) return std::move(*report.value());
+      if (!std::exchange(asked, true)) (void)socket.send(make_frame(request, body));
+      const auto complete = read_texts(socket, out);
+      if (!complete.ok()) return complete.error();
+      if (complete.value()) return out;
     }
     const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return Error(ErrorKind::kTimeout, "it did not answer in time");

@@ -1,0 +1,169 @@
+#include "control/snapshot_relay.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/describe.h"
+#include "base/json.h"
+#include "os/host.h"
+#include "os/pidfd.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMostWays = 64;  // searches whose way back is remembered
+
+}  // namespace
+
+// This process answers last, since that may take a while.
+void SnapshotRelay::begin(ControlConnection& client, uint8_t request, TimePoint now) {
+  const bool with_ops = (request & kWithOps) != 0;
+  Collection made{{id_, ++count_}, client.key, {}, {}, now};
+  if ((request & kWholeJob) != 0)
+    for (const auto& [nonce, group] : groups_.all())
+      for (const auto& [process, member] : group.roster.processes())
+        if (!group.left() && process != id_) made.expected.insert(process);
+  Collection& collection = collections_.emplace_back(std::move(made));
+  if (!collection.expected.empty()) pass_on({collection.id, with_ops}, nullptr);
+  for (const uint64_t process : stopped_here()) collection.stopped.insert(process);
+  sender_.send(client, make_frame(FrameType::kSnapshot, state_here(with_ops)));
+  if (end_if_complete(collection, /*late=*/false, now)) collections_.pop_back();
+}
+
+void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame) {
+  const auto search = SnapshotSearch::decode(frame.body);
+  if (!search || search->id.origin == id_ || !groups_.has(from.peer) ||
+      ways_back_.contains(search->id))
+    return;
+  ways_back_[search->id] = from.key;
+  seen_.push_back(search->id);
+  if (seen_.size() > kMostWays) {
+    ways_back_.erase(seen_.front());
+    seen_.pop_front();
+  }
+  pass_on(*search, &from);
+  const SnapshotAnswer answer{search->id, id_, state_here(search->with_ops), stopped_here()};
+  sender_.send(from, answer.frame());
+}
+
+std::string SnapshotRelay::state_here(bool with_ops) {
+  State& state = states_[with_ops ? 1 : 0];
+  const TimePoint began = Clock::now();
+  if (began < state.valid_until) return state.text;
+  state.text = owner_.snapshot(with_ops);
+  const TimePoint ended = Clock::now();
+  state.valid_until = ended + 2 * (ended - began);
+  return state.text;
+}
+
+void SnapshotRelay::on_answer(const Frame& frame, TimePoint now) {
+  const auto answer = SnapshotAnswer::decode(frame.body);
+  if (!answer) return;
+  if (answer->id.origin != id_) {
+    const auto way = ways_back_.find(answer->id);
+    ControlConnection* const to = way == ways_back_.end() ? nullptr : connection(way->second);
+    if (to != nullptr && to->open())
+      sender_.send(*to, make_frame(FrameType::kSnapshotAnswer, frame.body));
+    return;
+  }
+  const auto found = std::ranges::find(collections_, answer->id, &Collection::id);
+  if (found == collections_.end() || found->expected.erase(answer->context_id) == 0) return;
+  if (ControlConnection* client = connection(found->client))
+    sender_.send(*client, make_frame(FrameType::kSnapshot, answer->json));
+  found->stopped.insert(answer->stopped.begin(), answer->stopped.end());
+  if (end_if_complete(*found, /*late=*/false, now)) collections_.erase(found);
+}
+
+void SnapshotRelay::end_late(TimePoint now) {
+  std::erase_if(collections_, [&](const Collection& one) {
+    return end_if_complete(one, now - one.began >= kLimit, now);
+  });
+}
+
+// Inside a host, the process that has got the search first sends it to all others that it shares a
+// group with, because these are connected.
+void SnapshotRelay::pass_on(const SnapshotSearch& search, const ControlConnection* from) {
+  const std::vector<std::byte> frame = search.frame();
+  const bool repeats = from != nullptr && from->kind == LinkKind::kLocal;
+  sender_.for_each([&](ControlConnection& one) {
+    if (!one.open() || &one == from || !groups_.has(one.peer)) return;
+    if (repeats && one.kind == LinkKind::kLocal && share_group(from->peer, one.peer)) return;
+    sender_.send(one, frame);
+  });
+}
+
+bool SnapshotRelay::share_group(uint64_t one, uint64_t other) const {
+  return std::ranges::any_of(groups_.all(), [&](const auto& entry) {
+    const ControlGroup& group = entry.second;
+    return group.formed && group.roster.has(one) && group.roster.has(other);
+  });
+}
+
+std::vector<uint64_t> SnapshotRelay::stopped_here() const {
+  std::vector<uint64_t> out;
+  for (const auto& [id, peer] : processes_.all())
+    if (peer.pid > 0 && is_stopped(peer.pid)) out.push_back(id);
+  return out;
+}
+
+bool SnapshotRelay::end_if_complete(const Collection& collection, bool late, TimePoint now) {
+  const bool complete = std::ranges::all_of(collection.expected, [&](uint64_t process) {
+    return collection.stopped.contains(process) || history_.departed(process);
+  });
+  ControlConnection* const client = connection(collection.client);
+  if (client == nullptr) return true;
+  if (!complete && !late) return false;
+  sender_.send(*client, make_frame(FrameType::kSnapshotEnd, end_text(collection, now)));
+  sender_.close_after_output(*client);
+  return true;
+}
+
+std::string SnapshotRelay::end_text(const Collection& collection, TimePoint now) const {
+  std::vector<std::string> missing;
+  for (const uint64_t process : collection.expected)
+    missing.push_back(missing_text(collection, process, now));
+  return JsonObject()
+      .add("version", 1)
+      .add("asked", format_id(id_))
+      .add("seconds", seconds(now - collection.began))
+      .add_json("missing", json_array(missing))
+      .text();
+}
+
+std::string SnapshotRelay::missing_text(const Collection& collection, uint64_t process,
+                                        TimePoint now) const {
+  const auto cause = history_.lost(process);
+  JsonObject out;
+  out.add("context", format_id(process));
+  if (const ControlMember* member = groups_.member(process))
+    out.add("host", member->host_name).add("pid", member->pid);
+  out.add("state", cause                                  ? "lost"
+                   : history_.left(process)               ? "left"
+                   : collection.stopped.contains(process) ? "stopped"
+                                                          : "silent");
+  if (cause) out.add("cause", *cause);
+  std::optional<TimePoint> heard;
+  if (const ControlPeer* peer = processes_.find(process))
+    for (const LinkKind kind : kLinkKinds) heard = std::max(heard, peer->link(kind).last_heard());
+  std::vector<std::string> groups;
+  for (const auto& [nonce, group] : groups_.all()) {
+    if (group.left() || !group.roster.has(process)) continue;
+    const ControlMember& member = group.roster.member(process);
+    groups.push_back(JsonObject().add("id", format_id(nonce)).add("rank", member.rank).text());
+    if (const auto host = group.heard.find(member.host); host != group.heard.end())
+      heard = std::max(heard, std::optional(host->second));
+  }
+  if (heard) out.add("silent_for", seconds(now - *heard));
+  return out.add_json("groups", json_array(groups)).text();
+}
+
+ControlConnection* SnapshotRelay::connection(uint64_t key) {
+  ControlConnection* out = nullptr;
+  sender_.for_each([&](ControlConnection& one) {
+    if (one.key == key) out = &one;
+  });
+  return out;
+}
+
+}  // namespace ringdist

@@ -1,0 +1,106 @@
+// Snapshots of a job: a client asks one process for the states of all processes in its groups. That
+// process passes the search on over the open connections, as do the others, and each answers over
+// the connection by which the search has first reached it. So the answers take a way on which all
+// processes work, and the size of a snapshot grows with the number of processes only.
+//
+// Control thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "control/control_connection.h"
+#include "control/control_delegate.h"
+#include "control/control_frames.h"
+#include "control/control_groups.h"
+#include "control/control_history.h"
+#include "control/control_peers.h"
+
+namespace ringdist {
+
+// Answers clients, and passes searches and answers on for other processes. A client gets one
+// kSnapshot frame for each process that answers, and then kSnapshotEnd with these members:
+//
+//   version: version of all these texts, 1
+//   asked: context id of the process that was asked, as 16 hexadecimal digits
+//   seconds: time that the snapshot took
+//   missing: processes that have not answered. Each has context, host, pid, state ("stopped",
+//     "silent", "lost" or "left"), and groups, a list of their nonce and rank. If known, it has
+//     silent_for in seconds, and cause, the reason why it was lost.
+class SnapshotRelay {
+ public:
+  // Time limit of a snapshot. Processes that have not answered by then count as silent.
+  static constexpr Duration kLimit = Milliseconds(600);
+
+  // `id` is this process. The references must outlive the object.
+  SnapshotRelay(uint64_t id, ConnectionSender& sender, const ControlHistory& history,
+                const ControlGroupTable& groups, const ControlPeerTable& processes,
+                ControlDelegate& owner)
+      : id_(id),
+        sender_(sender),
+        history_(history),
+        groups_(groups),
+        processes_(processes),
+        owner_(owner) {}
+
+  // Starts a snapshot for a client. `request` has the bits kWholeJob and kWithOps. The connection
+  // closes when the answer has been sent.
+  void begin(ControlConnection& client, uint8_t request, TimePoint now);
+  // Handles a search that came over a connection: passes it on and answers it, once.
+  void on_search(ControlConnection& from, const Frame& frame);
+  // Handles an answer to a search of this process, or passes it on.
+  void on_answer(const Frame& frame, TimePoint now);
+  // Ends the snapshots of this process that are late.
+  void end_late(TimePoint now);
+  // Returns true while a snapshot of this process waits for answers.
+  bool waits() const { return !collections_.empty(); }
+
+ private:
+  // A snapshot that a client of this process waits for.
+  struct Collection {
+    SnapshotId id;
+    uint64_t client;              // key of its connection
+    std::set<uint64_t> expected;  // processes that have not answered
+    std::set<uint64_t> stopped;   // those of them that others have found stopped
+    TimePoint began;
+  };
+
+  // Sends a search to all members that have not got it from `from`, which may be null.
+  void pass_on(const SnapshotSearch& search, const ControlConnection* from);
+  // Returns the state of this process. If that took long before, the same text is returned for
+  // twice as long, because the control thread also sends heartbeats.
+  std::string state_here(bool with_ops);
+  // Returns true if two processes share a formed group with this one.
+  bool share_group(uint64_t one, uint64_t other) const;
+  // Returns the processes of this host that are stopped, as far as they are visible here.
+  std::vector<uint64_t> stopped_here() const;
+  // Ends a snapshot if all processes have answered, or if `late`. Returns true if it has ended.
+  bool end_if_complete(const Collection& collection, bool late, TimePoint now);
+  std::string end_text(const Collection& collection, TimePoint now) const;
+  std::string missing_text(const Collection& collection, uint64_t process, TimePoint now) const;
+  // Returns the connection with that key, or null if it has ended.
+  ControlConnection* connection(uint64_t key);
+
+  const uint64_t id_;
+  ConnectionSender& sender_;
+  const ControlHistory& history_;
+  const ControlGroupTable& groups_;
+  const ControlPeerTable& processes_;
+  ControlDelegate& owner_;
+  struct State {
+    std::string text;
+    TimePoint valid_until;
+  };
+  State states_[2];     // without and with ops
+  uint64_t count_ = 0;  // snapshots of this process
+  std::list<Collection> collections_;
+  std::map<SnapshotId, uint64_t> ways_back_;  // keys of connections
+  std::deque<SnapshotId> seen_;               // the same searches, oldest first
+};
+
+}  // namespace ringdist

@@ -1,0 +1,259 @@
+"""Snapshots of jobs: which rank does what, who waits for whom, and where in its code a rank is.
+
+A process that is asked passes the question on to the processes of its groups, on all hosts
+(csrc/control/snapshot_relay.h). This module imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import linecache
+import os
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch_ringdist import _dump
+from torch_ringdist._dump import DumpError
+
+_VERSION = 1
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+# Files of Python, of installed packages and of this one: not where a user looks first.
+_LIBRARY = re.compile(r"/lib/python3[^/]*/|/(site|dist)-packages/|/torch_ringdist/|^<")
+# What a process does, the most telling first. A process has the first of its groups' states.
+_STATES = ("waits", "failed", "runs")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_library(self) -> bool:
+        return bool(_LIBRARY.search(self.file))
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A rank in one group, as GroupSlot::snapshot() describes it.
+
+    Attributes:
+        id: equal for all ranks of the group.
+        state: "idle", "runs", "waits", "failed", or "awaited" if others wait in an operation that
+            this rank has not called; "" for a process that has not answered.
+        text: the state in words.
+        op, call: number and description of the operation.
+        age: seconds since it began or has made no progress.
+        ranks: those that it waits for, or with "awaited" those that wait.
+        last: number of the last collective that the rank has called.
+    """
+
+    id: str
+    rank: int
+    name: str = ""
+    size: int = 0
+    state: str = ""
+    text: str = ""
+    op: int = 0
+    call: str = ""
+    age: float = 0.0
+    ranks: tuple[int, ...] = ()
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class Op:
+    """One of the latest operations of a process, in flight or ended, as csrc/engine/op/op_log.h
+    describes it."""
+
+    record: int
+    group: str
+    rank: int
+    number: int
+    name: str
+    dtype: str
+    input: int
+    output: int
+    peer: int
+    began_ns: int
+    ended_ns: int
+    failed: bool
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a job.
+
+    Attributes:
+        state: "waits", "runs" or "failed" in an operation, "elsewhere", "busy" if its progress
+            thread does not answer; or "stopped", "silent", "lost" or "left", without an answer.
+        silent_for: seconds since something came from it, if it has not answered.
+        stack: the Python stack of its main thread, the newest call first; empty if unknown.
+        ops: the latest operations, if they were requested.
+    """
+
+    context: str
+    host: str
+    pid: int
+    state: str
+    groups: tuple[GroupState, ...] = ()
+    stack: tuple[Frame, ...] = ()
+    cause: str = ""
+    silent_for: float | None = None
+    ops: tuple[Op, ...] = ()
+
+    @property
+    def at(self) -> Frame | None:
+        """The newest line that is not of a library."""
+        return next((one for one in self.stack if not one.is_library), next(iter(self.stack), None))
+
+    @property
+    def group(self) -> GroupState | None:
+        """The group that its state is about."""
+        return next((one for one in self.groups if one.state == self.state), None)
+
+    @property
+    def source(self) -> str:
+        """The text of the line `at`, if this host has the file."""
+        return linecache.getline(self.at.file, self.at.line).strip() if self.at else ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The processes of a job, by rank, and the seconds that asking them took."""
+
+    processes: tuple[Process, ...]
+    seconds: float
+    ranks: dict[str, int] = field(default_factory=dict)  # by context, in the largest group
+
+
+def parse(texts: Sequence[str]) -> Snapshot:
+    """Returns what the texts of _dump.snapshot() describe. Raises DumpError for another version."""
+    try:
+        *answers, end = [json.loads(text) for text in texts]
+        if end["version"] != _VERSION:
+            raise DumpError(
+                f"a process answered with version {end['version']} of snapshots, and this command "
+                f"reads version {_VERSION}: it runs another version of torch_ringdist"
+            )
+        found = [_answered(one) for one in answers] + [_missing(one) for one in end["missing"]]
+        seconds = float(end["seconds"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DumpError(
+            f"a process answered with no snapshot ({error!r}): it runs another version of "
+            "torch_ringdist"
+        ) from None
+    ranks = _ranks_of(found)
+    found.sort(key=lambda one: (ranks.get(one.context, len(found)), one.host, one.pid))
+    return Snapshot(tuple(found), seconds, ranks)
+
+
+def _answered(told: dict[str, Any]) -> Process:
+    groups = tuple(_group(one) for one in told["groups"] or ())
+    states = {one.state for one in groups}
+    idle = "elsewhere" if told["groups"] is not None else "busy"
+    return Process(
+        context=told["context"],
+        host=told["host"],
+        pid=told["pid"],
+        state=next((one for one in _STATES if one in states), idle),
+        groups=groups,
+        stack=tuple(Frame(file, int(line), at) for file, line, at in _FRAME.findall(told["stack"])),
+        ops=tuple(Op(*one) for one in told.get("ops", ())),
+    )
+
+
+def _missing(told: dict[str, Any]) -> Process:
+    return Process(
+        context=told["context"],
+        host=told.get("host", "?"),
+        pid=told.get("pid", 0),
+        state=told["state"],
+        groups=tuple(_group(one) for one in told["groups"]),
+        cause=told.get("cause", ""),
+        silent_for=told.get("silent_for"),
+    )
+
+
+def _group(told: dict[str, Any]) -> GroupState:
+    names = GroupState.__dataclass_fields__
+    return GroupState(
+        **{**{k: told[k] for k in names if k in told}, "ranks": tuple(told.get("ranks", ()))}
+    )
+
+
+def _ranks_of(processes: Sequence[Process]) -> dict[str, int]:
+    """Returns the rank of each process in the group that has the most of them."""
+    members: dict[str, dict[str, int]] = {}
+    for process in processes:
+        for group in process.groups:
+            members.setdefault(group.id, {}).setdefault(process.context, group.rank)
+    return max(members.values(), key=len, default={})
+
+
+def take(
+    pid: int | None = None, timeout: float = 2.0, with_ops: bool = False
+) -> tuple[list[Snapshot], list[str]]:
+    """Returns snapshots of this user's jobs that have a process here, and errors of processes that
+    did not answer.
+
+    Args:
+        pid: only the job of this process, which may be stopped.
+        timeout: seconds to wait for each process that is asked.
+        with_ops: the latest operations, too.
+
+    Raises:
+        DumpError: there is no such process, it has no group, or nobody of its job answers.
+    """
+    names = _dump.find_all()
+    if pid is not None:
+        if not os.path.exists(f"/proc/{pid}"):
+            raise DumpError(f"there is no process {pid}")
+        if pid not in {owner for owner, _ in names}:
+            raise DumpError(_dump.why_none(pid, "status"))
+        names.sort(key=lambda one: one[0] != pid)
+    here, found, problems, seen = socket.gethostname(), [], [], set()
+    for owner, name in names:
+        context = name.rsplit("-", 1)[1]
+        if context in seen or (owner != pid and not _is_ours(owner)) or _is_stopped(owner):
+            continue
+        try:
+            snapshot = parse(_dump.snapshot(owner, name, timeout, with_ops))
+        except DumpError as error:
+            problems.append(str(error))
+            continue
+        seen |= {one.context for one in snapshot.processes}
+        if pid is None:
+            found.append(snapshot)
+        elif any((one.host, one.pid) == (here, pid) for one in snapshot.processes):
+            return [snapshot], []
+    if pid is not None or (not found and problems):
+        why = "\n".join(problems) or "it is stopped, and no other process of its job is here"
+        raise DumpError(f"process {pid}: {why}" if pid is not None else why)
+    if not found:
+        raise DumpError("no process of this user has a ringdist group in this network namespace")
+    return found, problems
+
+
+def _is_ours(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    return False
+
+
+def _is_stopped(pid: int) -> bool:
+    """Returns True if the process is stopped or has ended, so that it cannot answer."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(") ", 1)[1][0] in "TtZX"
+    return True

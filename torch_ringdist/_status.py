@@ -1,0 +1,297 @@
+"""``ringdist status``: says in two lines who is missing and why, and what each rank does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch_ringdist import _flight_recorder, _snapshot
+from torch_ringdist._dump import DumpError
+from torch_ringdist._printable import escaped
+from torch_ringdist._snapshot import GroupState, Process, Snapshot
+from torch_ringdist._units import counted, table
+
+_DESCRIPTION = """\
+What the jobs of this user do that have a rank on this machine: which rank the others wait for, in
+which operation and since when; at which line of which file that rank is; and a row per rank, on all
+hosts. Ranks answer from a thread of their own, also if their Python code hangs. It takes less than
+a second."""
+
+_EXAMPLES = """\
+examples:
+  ringdist status              all jobs of this user with a rank on this machine
+  ringdist status 4711         the job of process 4711 alone
+  ringdist status --watch      the same every second, until Ctrl-C
+  ringdist status --flight-recorder fr && torchfrtrace fr
+      Compare the operations of all ranks: which one has another shape, or is missing.
+  ringdist status --json | jq '.jobs[0].missing'
+"""
+
+_WATCH = 1.0  # seconds between two snapshots
+_NAMED = 3  # ranks that the verdict describes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command to its parser."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    add = parser.add_argument
+    add("pid", type=int, nargs="?", metavar="PID", help="a process of the job; default: all jobs")
+    add("--json", action="store_true", help="print JSON instead of text")
+    add("--watch", action="store_true", help="show it anew every second (needs rich)")
+    add(
+        "--flight-recorder",
+        type=Path,
+        metavar="DIR",
+        help="also write the last 2000 operations of each rank as files for torchfrtrace",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the status of the jobs.
+
+    Raises:
+        DumpError: no process answers.
+        ImportError: --watch lacks rich.
+        ValueError: options that exclude each other, or several jobs for --flight-recorder.
+        OSError: the files of --flight-recorder cannot be written.
+    """
+    folder = args.flight_recorder
+    if args.watch and (args.json or folder):
+        raise ValueError("--watch goes neither with --json nor with --flight-recorder")
+    if args.watch:
+        return _watch(args.pid)
+    snapshots, problems = _snapshot.take(args.pid, with_ops=folder is not None)
+    if folder is not None:
+        if len(snapshots) != 1:
+            raise ValueError(
+                f"--flight-recorder writes the files of one job, and {len(snapshots)} are here: "
+                "add the PID of one of its processes"
+            )
+        files = _flight_recorder.write(snapshots[0], folder)
+        print(f"{counted(len(files), 'file')} in {folder}: torchfrtrace {folder}", file=sys.stderr)
+    if args.json:
+        jobs = [as_json(one) for one in snapshots]
+        print(json.dumps({"version": 1, "jobs": jobs, "problems": problems}, indent=2))
+    else:
+        print(_text(snapshots, problems))
+
+
+def _text(snapshots: Iterable[Snapshot], problems: Iterable[str]) -> str:
+    return escaped("\n\n".join([*map(as_text, snapshots), *problems]))
+
+
+def _watch(pid: int | None) -> None:
+    try:
+        from rich.live import Live
+        from rich.text import Text
+    except ImportError:
+        raise ImportError(
+            "--watch needs rich: pip install 'torch-ringdist[watch]', or use watch(1)"
+        ) from None
+    with Live(auto_refresh=False, screen=True) as live:
+        while True:
+            try:
+                text = _text(*_snapshot.take(pid))
+            except DumpError as error:
+                text = str(error)
+            live.update(Text(f"{time.strftime('%X')}  Ctrl-C ends\n\n{text}"), refresh=True)
+            time.sleep(_WATCH)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What holds a job up.
+
+    Attributes:
+        group, op, call: the operation in which ranks wait; 0 and "" if nobody waits.
+        waiting: the ranks of the group that wait in it.
+        missing: the processes that they wait for, by rank in that group.
+        age: seconds since the longest of these waits began.
+    """
+
+    group: str = ""
+    op: int = 0
+    call: str = ""
+    waiting: tuple[int, ...] = ()
+    missing: tuple[tuple[int, Process], ...] = ()
+    age: float = 0.0
+
+
+def verdict_of(snapshot: Snapshot) -> Verdict:
+    """Returns the operation in which ranks wait for one that waits for nobody. If all wait for each
+    other, it is the oldest one."""
+    members: dict[str, dict[int, Process]] = {}
+    waits: dict[tuple[str, int], dict[int, GroupState]] = {}
+    for process in snapshot.processes:
+        for group in process.groups:
+            members.setdefault(group.id, {})[group.rank] = process
+            if group.state == "waits":
+                waits.setdefault((group.id, group.op), {})[group.rank] = group
+    found = []
+    for (group_id, op), waiting in waits.items():
+        first = next(iter(waiting.values()))
+        awaited = {rank for one in waiting.values() for rank in one.ranks} - waiting.keys()
+        known = [(rank, members[group_id].get(rank)) for rank in sorted(awaited)]
+        missing = tuple((rank, process) for rank, process in known if process is not None)
+        age = max(one.age for one in waiting.values())
+        found.append(Verdict(first.name, op, first.call, tuple(sorted(waiting)), missing, age))
+
+    def urgency(one: Verdict) -> tuple[bool, float]:
+        return any(process.state != "waits" for _, process in one.missing), one.age
+
+    return max(found, key=urgency, default=Verdict())
+
+
+def verdict_lines(snapshot: Snapshot) -> list[str]:
+    """Returns the two lines of the verdict."""
+    verdict = verdict_of(snapshot)
+    if not verdict.call:
+        return _without_waits(snapshot)
+    count = len(verdict.waiting)
+    who = _numbers(verdict.waiting) + (" waits" if count == 1 else " wait")
+    what = f"{who} in {verdict.call} of group '{verdict.group}' since {verdict.age:.1f} s"
+    if not verdict.missing:
+        return [what, "all ranks have called it: they wait for data, or for what they send to go"]
+    missing = _numbers([rank for rank, _ in verdict.missing])
+    lines = [_described(rank, one) for rank, one in verdict.missing[:_NAMED]]
+    more = len(verdict.missing) - _NAMED
+    return [f"{what}, for {missing}", "; ".join(lines) + (f"; and {more} more" if more > 0 else "")]
+
+
+def _without_waits(snapshot: Snapshot) -> list[str]:
+    gone = [one for one in snapshot.processes if one.state in ("stopped", "silent", "lost", "busy")]
+    if gone:
+        return [
+            "no rank waits in an operation, and some do not answer as they should",
+            "; ".join(_described(snapshot.ranks.get(one.context), one) for one in gone[:_NAMED]),
+        ]
+    failed = [one for one in snapshot.processes if one.state == "failed" and one.group]
+    if failed and (group := failed[0].group):
+        return [f"group '{group.name}' has failed", group.text.removeprefix("failed: ")]
+    runs = sum(one.state == "runs" for one in snapshot.processes)
+    return [
+        "no rank waits for another one",
+        f"{runs} of {len(snapshot.processes)} processes are in an operation that makes progress",
+    ]
+
+
+def _numbers(ranks: Sequence[int]) -> str:
+    """Returns "rank 2", or "ranks 0-3, 6"."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and parts[-1][-1] == rank - 1:
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    texts = [f"{one[0]}-{one[-1]}" if len(one) > 2 else ", ".join(map(str, one)) for one in parts]
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(texts)
+
+
+def _described(rank: int | None, process: Process) -> str:
+    who = f"rank {rank} " if rank is not None else ""
+    who += f"(pid {process.pid} on {process.host})"
+    if process.state == "waits" and process.group:
+        return f"{who} waits in {process.group.call} of group '{process.group.name}'"
+    where = _where(process)
+    text = f"{who} {_STATES.get(process.state, process.state)}"
+    if process.state == "stopped":
+        text += f": kill -CONT {process.pid} lets it go on"
+    elif process.state == "silent" and process.silent_for is not None:
+        text += f", and nothing has come from it for {process.silent_for:.1f} s"
+    if process.cause:
+        text += f": {process.cause}"
+    if where:
+        text += f", at {where}" + (f": {process.source}" if process.source else "")
+    return text
+
+
+_STATES = {
+    "elsewhere": "is in no operation",
+    "runs": "is in an operation",
+    "busy": "has a progress thread that does not answer",
+    "stopped": "is stopped, by a signal or a debugger",
+    "silent": "does not answer: its host or its link may be down",
+    "lost": "is lost",
+    "left": "has left the group",
+    "failed": "has a group that failed",
+}
+
+
+def _where(process: Process) -> str:
+    return str(process.at) if process.at else ""
+
+
+def _state(process: Process) -> str:
+    """Returns the state of a process for its row, without its age."""
+    group = process.group
+    if group is None:
+        return process.state + (f" ({process.cause})" if process.cause else "")
+    what = group.call or group.text
+    return f"{process.state} in {what}" + (
+        f" for {_numbers(group.ranks)}" if group.state == "waits" and group.ranks else ""
+    )
+
+
+def as_text(snapshot: Snapshot) -> str:
+    """Returns the verdict, and a row for each set of ranks in the same state."""
+    rows: dict[tuple[str, str], list[Process]] = {}
+    for process in snapshot.processes:
+        rows.setdefault((_state(process), _where(process)), []).append(process)
+    lines = [("ranks", "processes", "for", "state", "at")]
+    for (state, where), processes in rows.items():
+        ranks = [snapshot.ranks[one.context] for one in processes if one.context in snapshot.ranks]
+        lines.append(
+            (
+                _numbers(ranks).split(" ", 1)[1] if ranks else "-",
+                _processes(processes),
+                _age(processes),
+                state,
+                where or "-",
+            )
+        )
+    return "\n".join([*verdict_lines(snapshot), "", *table(lines)])
+
+
+def _processes(processes: Sequence[Process]) -> str:
+    if len(processes) == 1:
+        return f"{processes[0].host}:{processes[0].pid}"
+    hosts = {one.host for one in processes}
+    host = next(iter(hosts)) if len(hosts) == 1 else f"{len(hosts)} hosts"
+    return f"{len(processes)} on {host}"
+
+
+def _age(processes: Sequence[Process]) -> str:
+    ages = [one.group.age if one.group else one.silent_for for one in processes]
+    known = [age for age in ages if age is not None]
+    return f"{max(known):.1f} s" if known else "-"
+
+
+def as_json(snapshot: Snapshot) -> dict[str, Any]:
+    """Returns the same for programs. Its keys are stable; docs/reference/command-line.md lists
+    them."""
+    verdict = verdict_of(snapshot)
+    return {
+        "verdict": verdict_lines(snapshot),
+        "seconds": snapshot.seconds,
+        "group": verdict.group,
+        "op": verdict.op,
+        "call": verdict.call,
+        "waiting": verdict.waiting,
+        "missing": [_process_json(rank, one) for rank, one in verdict.missing],
+        "processes": [
+            _process_json(snapshot.ranks.get(one.context), one) for one in snapshot.processes
+        ],
+    }
+
+
+def _process_json(rank: int | None, process: Process) -> dict[str, Any]:
+    at = asdict(process.at) | {"source": process.source} if process.at else None
+    rest = {key: value for key, value in asdict(process).items() if key != "ops"}
+    return {"rank": rank, **rest, "at": at}
