@@ -77,7 +77,10 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
         if not commands:
             found[name] = parser
 
-    add("", import_module("torch_ringdist.__main__")._parser())
+    commands = import_module("torch_ringdist.__main__")
+    for name in commands._COMMANDS:  # a parser has the options of one command only
+        [choices] = [one.choices for one in commands._parser(name)._actions if one.choices]
+        add(name, choices[name])
     ringdistrun = import_module("torch_ringdist._launch.ringdistrun")
     keep = mock.patch.object(
         argparse.ArgumentParser, "print_help", lambda self: add("ringdistrun", self)

@@ -1,8 +1,8 @@
 """Writes the latest operations of a job as files of PyTorch's flight recorder, for torchfrtrace.
 
-The format is that of torch/csrc/distributed/c10d/FlightRecorder.hpp, version 2.10: a pickled dict
-per rank. torchfrtrace before torch 2.15 accepts no other prefix of names than those of PyTorch's
-own backends, hence "gloo:".
+The format is version 2.10 of FlightRecorder.hpp in torch/csrc/distributed/c10d, a pickled dict per
+rank. Names begin with "gloo:", because torchfrtrace before torch 2.15 accepts only those of
+PyTorch's own backends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Snapshots of jobs: which rank does what, who waits for whom, and where in its code a rank is.
+"""Snapshots of jobs: the state of each rank, the ranks that it waits for, and its Python stack.
 
-A process that is asked passes the question on to the processes of its groups, on all hosts
+A process passes the request on to the processes of its groups, on all hosts
 (csrc/control/snapshot_relay.h). This module imports no torch.
 """
 
@@ -24,7 +24,7 @@ _VERSION = 1
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 # Files of Python, of installed packages and of this one: not where a user looks first.
 _LIBRARY = re.compile(r"/lib/python3[^/]*/|/(site|dist)-packages/|/torch_ringdist/|^<")
-# What a process does, the most telling first. A process has the first of its groups' states.
+# States of groups, by precedence. A process has the first one that a group of it has.
 _STATES = ("waits", "failed", "runs")
 
 
@@ -55,7 +55,7 @@ class GroupState:
         text: the state in words.
         op, call: number and description of the operation.
         age: seconds since it began or has made no progress.
-        ranks: those that it waits for, or with "awaited" those that wait.
+        ranks: the ranks that it waits for, or with "awaited" those that wait.
         last: number of the last collective that the rank has called.
     """
 
@@ -131,7 +131,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The processes of a job, by rank, and the seconds that asking them took."""
+    """The processes of a job, by rank, and the seconds until all had answered."""
 
     processes: tuple[Process, ...]
     seconds: float
@@ -210,7 +210,7 @@ def take(
 
     Args:
         pid: only the job of this process, which may be stopped.
-        timeout: seconds to wait for each process that is asked.
+        timeout: seconds to wait for the answer of a process.
         with_ops: the latest operations, too.
 
     Raises:
@@ -231,16 +231,18 @@ def take(
         try:
             snapshot = parse(_dump.snapshot(owner, name, timeout, with_ops))
         except DumpError as error:
-            problems.append(str(error))
+            if pid in (None, owner):  # others may be of another job
+                problems.append(str(error))
             continue
         seen |= {one.context for one in snapshot.processes}
         if pid is None:
             found.append(snapshot)
         elif any((one.host, one.pid) == (here, pid) for one in snapshot.processes):
             return [snapshot], []
-    if pid is not None or (not found and problems):
-        why = "\n".join(problems) or "it is stopped, and no other process of its job is here"
-        raise DumpError(f"process {pid}: {why}" if pid is not None else why)
+    if pid is not None and not problems:
+        problems = [f"process {pid} is stopped, and no other process of its job answers here"]
+    if not found and problems:
+        raise DumpError("\n".join(problems))
     if not found:
         raise DumpError("no process of this user has a ringdist group in this network namespace")
     return found, problems

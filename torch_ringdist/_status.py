@@ -1,4 +1,4 @@
-"""``ringdist status``: says in two lines who is missing and why, and what each rank does."""
+"""``ringdist status``: the rank that others wait for, and the state of each rank."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ examples:
 """
 
 _WATCH = 1.0  # seconds between two snapshots
-_NAMED = 3  # ranks that the verdict describes
+_NAMED = 3  # ranks that the diagnosis describes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,8 +106,8 @@ def _watch(pid: int | None) -> None:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What holds a job up.
+class Diagnosis:
+    """The operation that holds a job up.
 
     Attributes:
         group, op, call: the operation in which ranks wait; 0 and "" if nobody waits.
@@ -124,7 +124,7 @@ class Verdict:
     age: float = 0.0
 
 
-def verdict_of(snapshot: Snapshot) -> Verdict:
+def diagnosis_of(snapshot: Snapshot) -> Diagnosis:
     """Returns the operation in which ranks wait for one that waits for nobody. If all wait for each
     other, it is the oldest one."""
     members: dict[str, dict[int, Process]] = {}
@@ -141,27 +141,27 @@ def verdict_of(snapshot: Snapshot) -> Verdict:
         known = [(rank, members[group_id].get(rank)) for rank in sorted(awaited)]
         missing = tuple((rank, process) for rank, process in known if process is not None)
         age = max(one.age for one in waiting.values())
-        found.append(Verdict(first.name, op, first.call, tuple(sorted(waiting)), missing, age))
+        found.append(Diagnosis(first.name, op, first.call, tuple(sorted(waiting)), missing, age))
 
-    def urgency(one: Verdict) -> tuple[bool, float]:
+    def urgency(one: Diagnosis) -> tuple[bool, float]:
         return any(process.state != "waits" for _, process in one.missing), one.age
 
-    return max(found, key=urgency, default=Verdict())
+    return max(found, key=urgency, default=Diagnosis())
 
 
-def verdict_lines(snapshot: Snapshot) -> list[str]:
-    """Returns the two lines of the verdict."""
-    verdict = verdict_of(snapshot)
-    if not verdict.call:
+def diagnosis_lines(snapshot: Snapshot) -> list[str]:
+    """Returns the two lines of the diagnosis."""
+    diagnosis = diagnosis_of(snapshot)
+    if not diagnosis.call:
         return _without_waits(snapshot)
-    count = len(verdict.waiting)
-    who = _numbers(verdict.waiting) + (" waits" if count == 1 else " wait")
-    what = f"{who} in {verdict.call} of group '{verdict.group}' since {verdict.age:.1f} s"
-    if not verdict.missing:
+    count = len(diagnosis.waiting)
+    who = _numbers(diagnosis.waiting) + (" waits" if count == 1 else " wait")
+    what = f"{who} in {diagnosis.call} of group '{diagnosis.group}' since {diagnosis.age:.1f} s"
+    if not diagnosis.missing:
         return [what, "all ranks have called it: they wait for data, or for what they send to go"]
-    missing = _numbers([rank for rank, _ in verdict.missing])
-    lines = [_described(rank, one) for rank, one in verdict.missing[:_NAMED]]
-    more = len(verdict.missing) - _NAMED
+    missing = _numbers([rank for rank, _ in diagnosis.missing])
+    lines = [_described(rank, one) for rank, one in diagnosis.missing[:_NAMED]]
+    more = len(diagnosis.missing) - _NAMED
     return [f"{what}, for {missing}", "; ".join(lines) + (f"; and {more} more" if more > 0 else "")]
 
 
@@ -240,7 +240,7 @@ def _state(process: Process) -> str:
 
 
 def as_text(snapshot: Snapshot) -> str:
-    """Returns the verdict, and a row for each set of ranks in the same state."""
+    """Returns the diagnosis, and a row for each set of ranks in the same state."""
     rows: dict[tuple[str, str], list[Process]] = {}
     for process in snapshot.processes:
         rows.setdefault((_state(process), _where(process)), []).append(process)
@@ -256,7 +256,7 @@ def as_text(snapshot: Snapshot) -> str:
                 where or "-",
             )
         )
-    return "\n".join([*verdict_lines(snapshot), "", *table(lines)])
+    return "\n".join([*diagnosis_lines(snapshot), "", *table(lines)])
 
 
 def _processes(processes: Sequence[Process]) -> str:
@@ -276,15 +276,15 @@ def _age(processes: Sequence[Process]) -> str:
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
     """Returns the same for programs. Its keys are stable; docs/reference/command-line.md lists
     them."""
-    verdict = verdict_of(snapshot)
+    diagnosis = diagnosis_of(snapshot)
     return {
-        "verdict": verdict_lines(snapshot),
+        "diagnosis": diagnosis_lines(snapshot),
         "seconds": snapshot.seconds,
-        "group": verdict.group,
-        "op": verdict.op,
-        "call": verdict.call,
-        "waiting": verdict.waiting,
-        "missing": [_process_json(rank, one) for rank, one in verdict.missing],
+        "group": diagnosis.group,
+        "op": diagnosis.op,
+        "call": diagnosis.call,
+        "waiting": diagnosis.waiting,
+        "missing": [_process_json(rank, one) for rank, one in diagnosis.missing],
         "processes": [
             _process_json(snapshot.ranks.get(one.context), one) for one in snapshot.processes
         ],

@@ -119,8 +119,8 @@ struct FloodRecord {
   static std::optional<FloodRecord> decode(ConstBytes body);  // payload: a view into body
 };
 
-// Bits of a request for a snapshot: of the processes of all groups of the receiver, instead of it
-// alone; with the latest ops of each process.
+// Bits of a request for a snapshot. kWholeJob includes the processes of all groups of the receiver,
+// and kWithOps the latest ops of each process.
 inline constexpr uint8_t kWholeJob = 1;
 inline constexpr uint8_t kWithOps = 2;
 

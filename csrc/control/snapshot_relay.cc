@@ -12,7 +12,7 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMostWays = 64;  // searches whose way back is remembered
+constexpr size_t kMostWays = 64;  // searches that answers can still come for
 
 }  // namespace
 
@@ -125,7 +125,7 @@ std::string SnapshotRelay::end_text(const Collection& collection, TimePoint now)
     missing.push_back(missing_text(collection, process, now));
   return JsonObject()
       .add("version", 1)
-      .add("asked", format_id(id_))
+      .add("collector", format_id(id_))
       .add("seconds", seconds(now - collection.began))
       .add_json("missing", json_array(missing))
       .text();

@@ -1,7 +1,7 @@
-// Snapshots of a job: a client asks one process for the states of all processes in its groups. That
-// process passes the search on over the open connections, as do the others, and each answers over
-// the connection by which the search has first reached it. So the answers take a way on which all
-// processes work, and the size of a snapshot grows with the number of processes only.
+// Snapshots of a job. A client sends a request to one process, and gets the states of all processes
+// in its groups. That process passes a search on over the open connections, as do the others. Each
+// answers over the connection by which the search has first reached it. So the answers take a way
+// on which all processes work, and the size of a snapshot grows with the number of processes only.
 //
 // Control thread only.
 #pragma once
@@ -24,14 +24,12 @@
 namespace ringdist {
 
 // Answers clients, and passes searches and answers on for other processes. A client gets one
-// kSnapshot frame for each process that answers, and then kSnapshotEnd with these members:
+// kSnapshot frame for each process that answers, and then kSnapshotEnd. That is an object with
+// version (1), collector (context id of this process), seconds (duration), and missing.
 //
-//   version: version of all these texts, 1
-//   asked: context id of the process that was asked, as 16 hexadecimal digits
-//   seconds: time that the snapshot took
-//   missing: processes that have not answered. Each has context, host, pid, state ("stopped",
-//     "silent", "lost" or "left"), and groups, a list of their nonce and rank. If known, it has
-//     silent_for in seconds, and cause, the reason why it was lost.
+// The latter is a list of the processes without an answer. Each has context, host, pid, state
+// ("stopped", "silent", "lost" or "left"), and groups, a list with id and rank. Optional members
+// are silent_for, in seconds, and cause.
 class SnapshotRelay {
  public:
   // Time limit of a snapshot. Processes that have not answered by then count as silent.
@@ -66,7 +64,7 @@ class SnapshotRelay {
     SnapshotId id;
     uint64_t client;              // key of its connection
     std::set<uint64_t> expected;  // processes that have not answered
-    std::set<uint64_t> stopped;   // those of them that others have found stopped
+    std::set<uint64_t> stopped;   // found stopped by another process
     TimePoint began;
   };
 

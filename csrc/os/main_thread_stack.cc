@@ -25,7 +25,7 @@ struct State {
   int chosen = 0;    // signal; 0 before the first choice
   Fd read_end;
   Fd write_end;
-  std::atomic<int> number{0};  // of the signal, once it is enabled
+  std::atomic<int> number{0};  // the signal, once it is enabled
 };
 
 constinit PerProcess<State> g_state;

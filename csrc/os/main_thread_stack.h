@@ -13,8 +13,7 @@
 
 namespace ringdist {
 
-// What faulthandler.register() gets: a real-time signal that nobody uses, and the descriptor to
-// write to.
+// Arguments of faulthandler.register(), a real-time signal that nobody uses and a descriptor.
 struct StackChannel {
   int signal_number;
   int descriptor;

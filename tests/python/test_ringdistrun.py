@@ -28,10 +28,12 @@ SAY = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ
 
 
 def test_ranks_here():
-    command = [*RUN, "-np", "3", sys.executable, "-c", SAY]
+    say = f"{SAY}; print(*(os.environ['HOROVOD_' + one] for one in ('RANK', 'SIZE', 'LOCAL_RANK')))"
+    command = [*RUN, "-np", "3", sys.executable, "-c", say]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split("\n"))[1:] == ["[0] 0 3 0", "[1] 1 3 1", "[2] 2 3 2"]
+    lines = sorted(done.stdout.split("\n"))[1:]
+    assert lines == [f"[{rank}] {rank} 3 {rank}" for rank in range(3) for _ in range(2)]
 
 
 def test_the_first_that_fails_ends_all():
@@ -281,8 +283,8 @@ def test_dry_run_says_what_each_host_runs(capsys: pytest.CaptureFixture[str]):
         assert " RINGDIST_SOCKET_IFNAME=eth1,eth2 " in line
     assert first.startswith("a: cd ") and second.startswith("b: cd ")
     common = "--rdzv=a:29500 --no-python -- python 'x y.py' -np 9"
-    assert first.endswith(f"--nproc-per-node=2 --world-size=3 --first-rank=0 {common}")
-    assert second.endswith(f"--nproc-per-node=1 --world-size=3 --first-rank=2 {common}")
+    assert first.endswith(f"--nproc-per-node=2 --world-size=3 --first-rank=0 --horovod {common}")
+    assert second.endswith(f"--nproc-per-node=1 --world-size=3 --first-rank=2 --horovod {common}")
 
 
 @pytest.mark.parametrize(

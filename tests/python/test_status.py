@@ -1,4 +1,4 @@
-"""ringdist status: its verdict and rows, and errors. test_status_hosts has real jobs."""
+"""ringdist status: its diagnosis, rows and errors. test_status_hosts has real jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torch_ringdist._dump import DumpError
 CALL = "all_reduce #7 (float32, 4 elements, SUM)"
 LIBRARY = "/usr/lib/python3.11/site-packages/torch/x.py"
 STACK = f'Thread 0x1:\n  File "{LIBRARY}", line 1 in wait\n  File "train.py", line 42 in step\n'
-END = {"version": 1, "asked": "0" * 16, "seconds": 0.1, "missing": []}
+END = {"version": 1, "collector": "0" * 16, "seconds": 0.1, "missing": []}
 
 
 def group(rank: int, state: str = "idle", **more: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def snapshot(*found: dict[str, Any], gone: tuple[dict[str, Any], ...] = ()) -> _
 def test_the_rank_that_the_others_wait_for():
     others = [process(waits(rank, 1)) for rank in (0, 2, 3)]
     found = snapshot(process(group(1, "awaited", op=7, call=CALL, ranks=[0, 2, 3])), *others)
-    assert _status.verdict_lines(found) == [
+    assert _status.diagnosis_lines(found) == [
         f"ranks 0, 2, 3 wait in {CALL} of group '0' since 3.0 s, for rank 1",
         "rank 1 (pid 101 on h) is in no operation, at train.py:42 in step",
     ]
@@ -76,12 +76,12 @@ def test_the_rank_that_the_others_wait_for():
 )
 def test_a_rank_that_does_not_answer(gone: dict[str, Any], text: str):
     found = snapshot(process(waits(0, 1)), gone=(gone,))
-    first, second = _status.verdict_lines(found)
+    first, second = _status.diagnosis_lines(found)
     assert first.startswith(f"rank 0 waits in {CALL}") and first.endswith("for rank 1")
     assert second.startswith("rank 1 (pid 101 on h) ") and text in second
     found = snapshot(process(group(0)), gone=(gone,))
     if gone["state"] != "left":
-        assert text in _status.verdict_lines(found)[1]
+        assert text in _status.diagnosis_lines(found)[1]
 
 
 def test_a_wait_for_one_that_waits_in_another_group():
@@ -92,30 +92,30 @@ def test_a_wait_for_one_that_waits_in_another_group():
         process(group(1), inner),
         process(group(2), group(1, **{**pair, "state": "idle"})),
     )
-    first, second = _status.verdict_lines(found)
+    first, second = _status.diagnosis_lines(found)
     assert first == "rank 0 waits in recv #3 of group 'pair' since 1.0 s, for rank 1"
     assert second.startswith("rank 1 (pid 102 on h) is in no operation")
 
 
 def test_ranks_that_wait_for_each_other():
     found = snapshot(process(waits(0, 1)), process(waits(1, 0)))
-    assert "all ranks have called it" in _status.verdict_lines(found)[1]
+    assert "all ranks have called it" in _status.diagnosis_lines(found)[1]
     found = snapshot(
         process(waits(0, 1)),
         process(group(1, "waits", op=2, call="recv #2", ranks=[0], age=9.0)),
     )
-    first, second = _status.verdict_lines(found)
+    first, second = _status.diagnosis_lines(found)
     assert first == "rank 1 waits in recv #2 of group '0' since 9.0 s, for rank 0"
     assert second == f"rank 0 (pid 100 on h) waits in {CALL} of group '0'"
 
 
 def test_nobody_waits():
     found = snapshot(process(group(0, "runs", op=7, call=CALL)), process(group(1)))
-    assert _status.verdict_lines(found)[1].startswith("1 of 2 processes are in an operation")
+    assert _status.diagnosis_lines(found)[1].startswith("1 of 2 processes are in an operation")
     found = snapshot(process(group(0, "failed", text="failed: rank 1 is lost")))
-    assert _status.verdict_lines(found) == ["group '0' has failed", "rank 1 is lost"]
+    assert _status.diagnosis_lines(found) == ["group '0' has failed", "rank 1 is lost"]
     busy = {**process(group(0)), "groups": None}
-    assert "progress thread" in _status.verdict_lines(snapshot(busy))[1]
+    assert "progress thread" in _status.diagnosis_lines(snapshot(busy))[1]
 
 
 def test_32_ranks_take_few_lines():
@@ -140,7 +140,7 @@ def test_where_a_rank_is():
 def test_json_has_the_same(capsys):
     found = snapshot(process(waits(0, 1)), process(group(1)))
     told = json.loads(json.dumps(_status.as_json(found)))
-    assert told["verdict"] == _status.verdict_lines(found)
+    assert told["diagnosis"] == _status.diagnosis_lines(found)
     assert (told["op"], told["call"], told["waiting"]) == (7, CALL, [0])
     [late] = told["missing"]
     assert (late["rank"], late["pid"], late["state"]) == (1, 101, "elsewhere")

@@ -67,7 +67,7 @@ except RuntimeError as error:
     time.sleep(1000)
 """
 
-# It compares all ranks with the one whose file the folder lists first.
+# It compares all ranks with the first one in the order of the folder.
 TORCHFRTRACE = """
 import os, sys
 from torch.distributed.flight_recorder.fr_trace import main
@@ -136,7 +136,7 @@ class Job:
         return job
 
     def until(self, host: int, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Asks again until the condition holds, and returns the answer."""
+        """Repeats status() until the condition holds, and returns the result."""
         answers: list[dict[str, Any]] = []
 
         def ask() -> bool:
@@ -192,7 +192,7 @@ def test_the_line_of_a_rank_that_is_elsewhere(tmp_path: Path, how: str):
             assert answer["waiting"] == [0, 1, 3]
             assert missing["at"]["file"] == str(job.script), missing
             assert missing["at"]["line"] == job.line(), missing
-            first, second = answer["verdict"]
+            first, second = answer["diagnosis"]
             assert "ranks 0, 1, 3 wait in all_reduce #4" in first and "for rank 2" in first
             assert f"rank 2 (pid {pid} on " in second and f"trains.py:{job.line()}" in second
             job.measure(host)
@@ -229,7 +229,7 @@ def test_a_rank_that_is_stopped(tmp_path: Path):
         for host in range(LAST_HOST + 1):
             answer = job.until(host, lambda found: found["missing"][0]["state"] == "stopped")
             assert answer["missing"][0]["rank"] == 2
-            assert f"kill -CONT {pid}" in answer["verdict"][1]
+            assert f"kill -CONT {pid}" in answer["diagnosis"][1]
             job.measure(host)
 
 
@@ -243,5 +243,5 @@ def test_a_host_without_its_link(tmp_path: Path):
             states = {one["rank"]: one["state"] for one in answer["processes"]}
             assert states[2] == states[3] == "silent", states
             assert [one["rank"] for one in answer["missing"]] == [2]
-            assert "its host or its link may be down" in answer["verdict"][1]
+            assert "its host or its link may be down" in answer["diagnosis"][1]
             job.measure(0)

@@ -101,6 +101,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     option("--first-worker", type=_natural, metavar="N", help="its number; default: 0")
     option("--stdin", action="store_true", help="end all when stdin is closed")
     option("-m", "--module", action="store_true", help="SCRIPT is a module, as for python -m")
+    option("--horovod", action="store_true", help=argparse.SUPPRESS)  # by ringdistrun
     option("--no-python", action="store_true", help="SCRIPT is a program, say python itself")
     option("script", metavar="SCRIPT")
     option("arguments", nargs=argparse.REMAINDER, metavar="...", help="of the script")

@@ -109,6 +109,10 @@ class FixedLauncher:
             "LOCAL_WORLD_SIZE": str(args.nproc_per_node),
             **self._of_store,
         }
+        if args.horovod:  # scripts for Horovod may read them before hvd.init()
+            torchs = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+            theirs = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+            ours |= {f"HOROVOD_{b}": ours[a] for a, b in zip(torchs, theirs, strict=True)}
         usual = {"PYTHONUNBUFFERED": "1"}
         if args.nproc_per_node > 1:
             usual["OMP_NUM_THREADS"] = "1"

@@ -168,7 +168,7 @@ def _fixed(args: argparse.Namespace, share: Share) -> list[str]:
     """Returns the options of that command for a fixed number of ranks."""
     of_all = args.shares
     ranks = of_all[-1].first + of_all[-1].count
-    line = [f"--world-size={ranks}", f"--first-rank={share.first}"]
+    line = [f"--world-size={ranks}", f"--first-rank={share.first}", "--horovod"]
     if len(of_all) > 1:
         line.append(f"--rdzv={join(args.address or of_all[0].host, args.port or USUAL_PORT)}")
     elif args.port:

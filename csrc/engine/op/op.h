@@ -63,7 +63,7 @@ class Op {
   TimePoint started;
   TimePoint deadline;
   bool warned = false;  // used by the lane: a warning about the op has been logged
-  uint64_t record = 0;  // used by the lane: its place in the OpLog; 0 if it has none
+  uint64_t record = 0;  // used by the OpLog: number of its OpRecord, or 0
   // Handle of an op on a device. It is set once the op has been started on the device, after it has
   // been enqueued. Only the caller uses it; no lane reads it.
   std::shared_ptr<DeviceWork> device_work;

@@ -10,30 +10,30 @@
 namespace ringdist {
 
 void OpLog::begin(Op& op, uint64_t nonce, int rank) {
-  if (entries_.empty()) entries_.resize(kKept);
+  if (rows_.empty()) rows_.resize(kKept);
   op.record = ++last_;
-  Entry& entry = entries_[last_ % kKept];
-  entry.record = last_;
-  entry.nonce = nonce;
-  entry.number = op.number;
-  entry.input = op.request.input.count();
-  entry.output = op.request.output.count();
-  entry.began = op.started;
-  entry.rank = rank;
-  entry.peer = op.request.envelope ? op.request.envelope->peer : -1;
-  entry.sends = op.request.envelope && op.request.envelope->sends;
-  entry.kind = op.request.kind;
-  entry.dtype = op.request.dtype;
-  entry.has_ended = entry.failed = false;
+  OpRecord& row = rows_[last_ % kKept];
+  row.record = last_;
+  row.nonce = nonce;
+  row.number = op.number;
+  row.input = op.request.input.count();
+  row.output = op.request.output.count();
+  row.began = op.started;
+  row.rank = rank;
+  row.peer = op.request.envelope ? op.request.envelope->peer : -1;
+  row.sends = op.request.envelope && op.request.envelope->sends;
+  row.kind = op.request.kind;
+  row.dtype = op.request.dtype;
+  row.has_ended = row.failed = false;
 }
 
 void OpLog::end(const Op& op, TimePoint now, bool failed) noexcept {
   if (op.record == 0) return;
-  Entry& entry = entries_[op.record % kKept];
-  if (entry.record != op.record) return;
-  entry.ended = now;
-  entry.has_ended = true;
-  entry.failed = failed;
+  OpRecord& row = rows_[op.record % kKept];
+  if (row.record != op.record) return;
+  row.ended = now;
+  row.has_ended = true;
+  row.failed = failed;
 }
 
 std::string OpLog::json() const {
@@ -41,27 +41,25 @@ std::string OpLog::json() const {
       std::chrono::duration_cast<Duration>(std::chrono::system_clock::now().time_since_epoch()) -
       Clock::now().time_since_epoch();
   std::vector<std::string> out;
-  for (size_t i = 1; i <= entries_.size(); ++i)
-    if (const Entry& entry = entries_[(last_ + i) % kKept]; entry.record != 0)
-      out.push_back(json(entry, since_1970));
+  for (size_t i = 1; i <= rows_.size(); ++i)
+    if (const OpRecord& row = rows_[(last_ + i) % kKept]; row.record != 0)
+      out.push_back(json(row, since_1970));
   return json_array(out);
 }
 
-std::string OpLog::json(const Entry& entry, Duration since_1970) const {
+std::string OpLog::json(const OpRecord& row, Duration since_1970) const {
   const auto time = [&](TimePoint when) {
     const auto whole = when.time_since_epoch() + since_1970;
     return std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(whole).count());
   };
-  const std::string_view name = entry.kind != Collective::kPointToPoint
-                                    ? collective_name(entry.kind)
-                                : entry.sends ? "send"
-                                              : "recv";
+  const std::string_view name = row.kind != Collective::kPointToPoint ? collective_name(row.kind)
+                                : row.sends                           ? "send"
+                                                                      : "recv";
   return json_array(std::vector<std::string>{
-      std::to_string(entry.record), json_string(format_id(entry.nonce)), std::to_string(entry.rank),
-      std::to_string(entry.number), json_string(name), json_string(dtype_name(entry.dtype)),
-      std::to_string(entry.input), std::to_string(entry.output), std::to_string(entry.peer),
-      time(entry.began), entry.has_ended ? time(entry.ended) : "0",
-      entry.failed ? "true" : "false"});
+      std::to_string(row.record), json_string(format_id(row.nonce)), std::to_string(row.rank),
+      std::to_string(row.number), json_string(name), json_string(dtype_name(row.dtype)),
+      std::to_string(row.input), std::to_string(row.output), std::to_string(row.peer),
+      time(row.began), row.has_ended ? time(row.ended) : "0", row.failed ? "true" : "false"});
 }
 
 }  // namespace ringdist

@@ -16,24 +16,21 @@ namespace ringdist {
 // A ring of the last kKept ops. It takes no memory before the first one.
 class OpLog {
  public:
-  static constexpr size_t kKept = 2000;  // as many as torch's flight recorder
+  static constexpr size_t kKept = 2000;  // torch's flight recorder keeps as many by default
 
   // Records the call of an op by `rank` of the group `nonce`, and sets Op::record. May throw
   // std::bad_alloc at the first call; then nothing was recorded.
   void begin(Op& op, uint64_t nonce, int rank);
-  // Records the end of an op. Has no effect if the op was not recorded, or if its entry has been
+  // Records the end of an op. Has no effect if the op was not recorded, or if its record has been
   // replaced.
   void end(const Op& op, TimePoint now, bool failed) noexcept;
 
-  // Returns the ops as a JSON array, oldest first. Each is an array of: its record, a count over
-  // all groups; nonce of the group, as text; rank; number among the collectives of its group, or 0;
-  // name; dtype; elements of input and of output; the peer of a send or receive, or -1; time of the
-  // call and of the end in nanoseconds since 1970, the latter 0 while it is in flight; and whether
-  // it has failed.
+  // Returns the ops as a JSON array, oldest first. Each op is an array of the values that the class
+  // Op in the Python module _snapshot has, in the same order.
   std::string json() const;
 
  private:
-  struct Entry {
+  struct OpRecord {
     uint64_t record = 0;  // 0: none
     uint64_t nonce = 0;
     uint64_t number = 0;
@@ -49,9 +46,9 @@ class OpLog {
     bool has_ended = false;
     bool failed = false;
   };
-  std::string json(const Entry& entry, Duration since_1970) const;
+  std::string json(const OpRecord& row, Duration since_1970) const;
 
-  std::vector<Entry> entries_;  // kKept after the first op
+  std::vector<OpRecord> rows_;  // kKept after the first op
   uint64_t last_ = 0;           // record of the latest op
 };
 

@@ -1,5 +1,5 @@
-// Snapshots of a job, with fake connections: who is asked, which way answers take, and how those
-// that do not answer are named.
+// Snapshots of a job, with fake connections: the ways of searches and answers, and the names of
+// processes that do not answer.
 #include "control/snapshot_relay.h"
 
 #include <gtest/gtest.h>
