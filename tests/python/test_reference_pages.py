@@ -85,8 +85,9 @@ def unknown_names(words: Sequence[str]) -> Iterator[str]:
         yield from (f"make: no target {name}" for name in names if name not in TARGETS)
     elif program == "ringdistrun":
         yield from unknown_options(PARSERS["ringdistrun"], words[1:])
-    elif "-m" in words[:-1]:
-        module, *rest = words[words.index("-m") + 1 :]
+    elif program == "ringdist" or "-m" in words[:-1]:
+        at = words.index("-m") + 1 if program != "ringdist" else 0
+        module, *rest = ["torch_ringdist" if at == 0 else words[at], *words[at + 1 :]]
         names = [" ".join(rest[:count]) for count in (2, 1)]
         command = next((name for name in names if name in PARSERS), None)
         if module == "torch_ringdist" and command:
@@ -118,7 +119,9 @@ def test_commands_of_shell_blocks_exist(block: str):
     ("line", "problem"),
     [
         ("make no-such-target", "make: no target no-such-target"),
-        ("X=1 python -m torch_ringdist plan --rank 8", "python -m torch_ringdist plan: no option"),
+        ("X=1 python -m torch_ringdist plan --rank 8", "ringdist plan: no option --rank"),
+        ("ringdist status --wach", "ringdist status: no option --wach"),
+        ("ringdist state", "torch_ringdist has no command state"),
         ("python -m torch_ringdist plans", "torch_ringdist has no command plans"),
         ("ringdistrun -np 2 --hostz a python train.py --own", "ringdistrun: no option --hostz"),
         ("python -m benchmarks.nothing | head", "no module benchmarks.nothing"),
