@@ -24,6 +24,7 @@ _VERSION = 1
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 # Files of Python, of installed packages and of this one: not where a user looks first.
 _LIBRARY = re.compile(r"/lib/python3[^/]*/|/(site|dist)-packages/|/torch_ringdist/|^<")
+_MOST_SOURCE = 1 << 24  # bytes of a file that is read for one line
 # States of groups, by precedence. A process has the first one that a group of it has.
 _STATES = ("waits", "failed", "runs")
 
@@ -125,8 +126,14 @@ class Process:
 
     @property
     def source(self) -> str:
-        """The text of the line `at`, if this host has the file."""
-        return linecache.getline(self.at.file, self.at.line).strip() if self.at else ""
+        """The text of the line `at`, if this host has the file; else empty."""
+        at = self.at
+        # The name comes from another process, so it may be that of a pipe or of a device.
+        if at is None or not os.path.isabs(at.file) or not os.path.isfile(at.file):
+            return ""
+        if os.path.getsize(at.file) > _MOST_SOURCE:
+            return ""
+        return linecache.getline(at.file, at.line).strip()
 
 
 @dataclass(frozen=True)

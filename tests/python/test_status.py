@@ -135,6 +135,9 @@ def test_where_a_rank_is():
     assert one.at is None and one.source == ""
     [one] = snapshot(process(group(0), stack=f'  File "{__file__}", line 1 in f\n')).processes
     assert one.source.startswith('"""ringdist status')
+    for other in ("test_status.py", "/dev/zero"):  # a file of another folder, and a device
+        [one] = snapshot(process(group(0), stack=f'  File "{other}", line 1 in f\n')).processes
+        assert one.at is not None and one.source == ""
 
 
 def test_json_has_the_same(capsys):
