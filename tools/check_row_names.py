@@ -41,6 +41,7 @@ EXCEPTIONS = {
     ("csrc/compress/codec_method.cc", "none"): "an example for tests",
     ("csrc/compress/codec_method.cc", "int8"): "an example for tests",
     ("csrc/os/network_interfaces.cc", "none"): "the word, where a list is empty",
+    ("torch_ringdist/_bench_case.py", "int8"): "a dtype",
     ("torch_ringdist/_settings.py", "int4"): "the default of compress() and CompressState",
     ("csrc/codec/parse.cc", "powersgd"): "says where that is accepted: it is no codec",
     ("csrc/transport/ucx/ucx_worker.cc", "tcp"): "the value of UCX_TLS",

@@ -35,6 +35,10 @@ examples:
   ringdist codecs int4 int4+h topk:0.01 --seconds 2
       What each codec saves, what it loses, and how fast it is on one core of this machine.
 
+  ringdist bench --backend gloo
+  torchrun --nproc-per-node=8 -m torch_ringdist bench all_gather --json
+      How fast an operation is at each size, in the columns of nccl-tests, and if it is right.
+
   ringdist plan --ranks 8 --hosts 2 --operation all_reduce --bytes 1M
       Which algorithm would run, and why; the others with predicted times; who sends what to whom.
 
@@ -61,6 +65,7 @@ _COMMANDS = {
     "status": ("_status", "what a job does, which rank the others wait for, and why"),
     "info": ("_info_text", "what this build can do, and how it is set"),
     "codecs": ("_codecs", "ratio, error and speed of the codecs on this machine"),
+    "bench": ("_bench", "time and bandwidth of an operation, by ringdist, gloo or nccl"),
     "plan": ("_plan", "which algorithm would run, why, and what it would take"),
     "tune": ("_tune", "measure what messages cost here, for the planner"),
     "run": ("_launch.launcher", "start the ranks of a script, and again those that die"),

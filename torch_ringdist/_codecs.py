@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         ValueError: an unknown codec, or an option out of its range.
     """
-    most = _available_mib() // 5  # the results of coding take several times the memory of the data
+    most = available_mib() // 5  # the results of coding take several times the memory of the data
     mib = max(1, min(64, most)) if args.mib is None else args.mib
     if args.mib is not None and not 1 <= mib <= most:
         raise ValueError(f"--mib: expected 1 to {most}, a fifth of the available memory, got {mib}")
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> None:
     print(json.dumps(figures, indent=2) if args.json else f"\n{_NOTE}")
 
 
-# Returns the memory that processes can get without swapping.
-def _available_mib() -> int:
+def available_mib() -> int:
+    """Returns the memory that processes can get without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) >> 10

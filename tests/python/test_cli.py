@@ -44,7 +44,9 @@ def test_help_teaches_by_example():
 def test_without_a_command_the_commands_are_listed():
     done = command_line()
     assert done.returncode == 0 and done.stderr == ""
-    for command in ("status", "info", "codecs", "plan", "tune", "run", "store", "timeline", "dump"):
+    for command in (
+        *("status", "info", "codecs", "bench", "plan", "tune", "run", "store", "timeline", "dump"),
+    ):
         assert re.search(rf"^    {command} ", done.stdout, re.MULTILINE), done.stdout
 
 
