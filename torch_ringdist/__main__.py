@@ -122,13 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _standard_streams.prepare()
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = next((one for one in given if not one.startswith("-")), "")
-    parser = _parser(command)
-    if not given:
-        parser.print_help()
-        return 0
-    args = parser.parse_args(given)
     try:
-        status: int | None = _module_of(args.command).run(args)
+        parser = _parser(command)
+        if not given:
+            parser.print_help()
+            return 0
+        args = parser.parse_args(given)
+        command = args.command
+        status: int | None = _module_of(command).run(args)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe. Python would flush stdout again at exit
@@ -139,11 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python restores the handler as it ends, and a second Ctrl-C would then kill it by the
         # signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        print(f"\ntorch_ringdist {args.command}: interrupted", file=sys.stderr)
+        print(f"\ntorch_ringdist {command}: interrupted", file=sys.stderr)
         return 130
     # ValueError stands for an option or a RINGDIST_* variable with a value that is not accepted.
     except (CommandError, ImportError, OSError, ValueError) as error:
-        print(f"torch_ringdist {args.command}: {error}", file=sys.stderr)
+        print(f"torch_ringdist {command}: {error}", file=sys.stderr)
         return 1
     return status or 0
 

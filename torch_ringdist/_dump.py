@@ -48,8 +48,8 @@ class DumpError(CommandError):
     """The state could not be read. The message has the reason, and what else to try."""
 
 
-class _OfAnotherUser(DumpError):
-    pass
+class OfAnotherUser(DumpError):
+    """The process belongs to another user, and this one is not root."""
 
 
 class _ForeignSocket(DumpError):
@@ -100,7 +100,7 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
     for answer in answers:
         try:
             states.append(answer.result()[0])
-        except _OfAnotherUser:
+        except OfAnotherUser:
             continue
         except DumpError as error:
             problems.append(str(error))
@@ -120,10 +120,11 @@ def snapshot(pid: int, name: str, timeout: float, with_ops: bool = False) -> lis
         with_ops: each process also sends its latest operations.
 
     Raises:
+        OfAnotherUser: the socket is that of another user's process.
         DumpError: no permission, or no answer in time.
     """
     request = bytes([_WHOLE_JOB | (_WITH_OPS if with_ops else 0)])
-    return _request(pid, name, _SNAPSHOT_REQUEST, request, timeout)
+    return _request(pid, name, _SNAPSHOT_REQUEST, request, timeout, only_ours=True)
 
 
 def find(pid: int) -> list[str]:
@@ -160,15 +161,16 @@ def why_none(pid: int, command: str = "dump") -> str:
     return f"{text}. It gets one when it calls init_process_group with the backend ringdist."
 
 
-# Checks the process at the other end of the socket. With `only_ours` it raises _OfAnotherUser for a
-# process of another user. Else it raises _ForeignSocket unless it is process `pid`, here or in a
-# pid namespace further in, because any process can listen at any name.
-def _check_peer(pid: int, peer: socket.socket, only_ours: bool) -> None:
+# Checks the process at the other end of the socket. With `only_ours` it raises OfAnotherUser for a
+# process of another user, unless `root_sees_all` and this is root. Else it raises _ForeignSocket
+# unless it is process `pid`, here or in a pid namespace further in, because any process can listen
+# at any name.
+def _check_peer(pid: int, peer: socket.socket, only_ours: bool, root_sees_all: bool) -> None:
     given = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     listener, uid, _ = _CREDENTIALS.unpack(given)
     if only_ours:
-        if uid != os.getuid():
-            raise _OfAnotherUser
+        if uid != os.getuid() and not (root_sees_all and os.getuid() == 0):
+            raise OfAnotherUser(f"process {pid} is one of uid {uid}, and yours is {os.getuid()}")
     elif listener != pid and pid not in _inner_pids(listener):
         raise _ForeignSocket(
             f"process {pid} is not asked, because another one listens at a name of its sockets, "
@@ -202,17 +204,18 @@ def _request(
         try:
             peer.settimeout(timeout)
             peer.connect("\0" + name)
-            _check_peer(pid, peer, only_ours)
+            _check_peer(pid, peer, only_ours, root_sees_all=kind == _SNAPSHOT_REQUEST)
             if not has_key():
                 return _ask_without_key(pid, peer, kind, body, deadline)
             try:
                 return _ask_with_key(pid, name, kind, body, timeout)
             except DumpError as error:
+                if kind != _DUMP_REQUEST:
+                    raise
                 try:  # its job may have no key
-                    first, *rest = _ask_without_key(pid, peer, kind, body, deadline)
+                    return [_WITHOUT_KEY + _ask_without_key(pid, peer, kind, body, deadline)[0]]
                 except (DumpError, EOFError, OSError):
                     raise error from None
-                return [(_WITHOUT_KEY if kind == _DUMP_REQUEST else "") + first, *rest]
         except (TimeoutError, BlockingIOError):  # BlockingIOError: its connection queue is full
             raise DumpError(
                 f"process {pid} did not answer within {timeout:g} s: it is stopped, starved, or "
@@ -251,7 +254,8 @@ def _ask_without_key(
 def _ask_with_key(pid: int, name: str, request: int, body: bytes, timeout: float) -> list[str]:
     native = _native.load()
     try:
-        return native.report_of("@" + name, tls_files(), request, body, timeout)
+        texts = native.report_of("@" + name, tls_files(), request, body, timeout)
+        return [text.decode("utf-8", errors="replace") for text in texts]
     except RuntimeError as error:
         raise DumpError(
             f"process {pid} does not answer with the key of this process, or a certificate: {error}"

@@ -12,6 +12,7 @@ import linecache
 import os
 import re
 import socket
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ _VERSION = 1
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 # Files of Python, of installed packages and of this one: not where a user looks first.
 _LIBRARY = re.compile(r"/lib/python3[^/]*/|/(site|dist)-packages/|/torch_ringdist/|^<")
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 _MOST_SOURCE = 1 << 24  # bytes of a file that is read for one line
 # States of groups, by precedence. A process has the first one that a group of it has.
 _STATES = ("waits", "failed", "runs")
@@ -126,44 +128,60 @@ class Process:
 
     @property
     def source(self) -> str:
-        """The text of the line `at`, if this host has the file; else empty."""
+        """The text of the line `at`, if the process is on this host; else empty."""
         at = self.at
+        if at is None or self.host != socket.gethostname() or at.file.startswith(("/proc", "/sys")):
+            return ""
         # The name comes from another process, so it may be that of a pipe or of a device.
-        if at is None or not os.path.isabs(at.file) or not os.path.isfile(at.file):
-            return ""
-        if os.path.getsize(at.file) > _MOST_SOURCE:
-            return ""
-        return linecache.getline(at.file, at.line).strip()
+        with contextlib.suppress(OSError, ValueError):
+            status = os.stat(at.file)
+            is_plain = os.path.isabs(at.file) and stat.S_ISREG(status.st_mode)
+            if is_plain and 0 < status.st_size <= _MOST_SOURCE:
+                return linecache.getline(at.file, at.line).strip()
+        return ""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The processes of a job, by rank, and the seconds until all had answered."""
+    """The processes of a job, by rank.
+
+    Attributes:
+        seconds: time until all had answered.
+        ranks: ranks in the largest group, by context.
+        problems: answers that could not be read.
+    """
 
     processes: tuple[Process, ...]
     seconds: float
-    ranks: dict[str, int] = field(default_factory=dict)  # by context, in the largest group
+    ranks: dict[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
 
 def parse(texts: Sequence[str]) -> Snapshot:
     """Returns what the texts of _dump.snapshot() describe. Raises DumpError for another version."""
+    found, problems = [], []
     try:
-        *answers, end = [json.loads(text) for text in texts]
+        end = json.loads(texts[-1])
         if end["version"] != _VERSION:
             raise DumpError(
-                f"a process answered with version {end['version']} of snapshots, and this command "
-                f"reads version {_VERSION}: it runs another version of torch_ringdist"
+                f"a process answered with version {end['version']!r} of snapshots, and this "
+                f"command reads version {_VERSION}: it runs another version of torch_ringdist"
             )
-        found = [_answered(one) for one in answers] + [_missing(one) for one in end["missing"]]
+        found += [_missing(one) for one in end["missing"]]
         seconds = float(end["seconds"])
-    except (ValueError, KeyError, TypeError) as error:
+    except _MALFORMED as error:
         raise DumpError(
             f"a process answered with no snapshot ({error!r}): it runs another version of "
             "torch_ringdist"
         ) from None
+    for text in texts[:-1]:
+        try:
+            found.append(_answered(json.loads(text)))
+        except _MALFORMED as error:
+            problems.append(f"the state of a process cannot be read: {error!r}")
     ranks = _ranks_of(found)
     found.sort(key=lambda one: (ranks.get(one.context, len(found)), one.host, one.pid))
-    return Snapshot(tuple(found), seconds, ranks)
+    return Snapshot(tuple(found), seconds, ranks, tuple(problems))
 
 
 def _answered(told: dict[str, Any]) -> Process:
@@ -171,9 +189,9 @@ def _answered(told: dict[str, Any]) -> Process:
     states = {one.state for one in groups}
     idle = "elsewhere" if told["groups"] is not None else "busy"
     return Process(
-        context=told["context"],
-        host=told["host"],
-        pid=told["pid"],
+        context=str(told["context"]),
+        host=str(told["host"]),
+        pid=int(told["pid"]),
         state=next((one for one in _STATES if one in states), idle),
         groups=groups,
         stack=tuple(Frame(file, int(line), at) for file, line, at in _FRAME.findall(told["stack"])),
@@ -182,22 +200,23 @@ def _answered(told: dict[str, Any]) -> Process:
 
 
 def _missing(told: dict[str, Any]) -> Process:
+    silent = told.get("silent_for")
     return Process(
-        context=told["context"],
-        host=told.get("host", "?"),
-        pid=told.get("pid", 0),
-        state=told["state"],
+        context=str(told["context"]),
+        host=str(told.get("host", "?")),
+        pid=int(told.get("pid", 0)),
+        state=str(told["state"]),
         groups=tuple(_group(one) for one in told["groups"]),
-        cause=told.get("cause", ""),
-        silent_for=told.get("silent_for"),
+        cause=str(told.get("cause", "")),
+        silent_for=None if silent is None else float(silent),
     )
 
 
 def _group(told: dict[str, Any]) -> GroupState:
-    names = GroupState.__dataclass_fields__
-    return GroupState(
-        **{**{k: told[k] for k in names if k in told}, "ranks": tuple(told.get("ranks", ()))}
-    )
+    kinds = {"id": str, "name": str, "state": str, "text": str, "call": str, "age": float}
+    names = (name for name in GroupState.__dataclass_fields__ if name in told and name != "ranks")
+    values = {name: kinds.get(name, int)(told[name]) for name in names}
+    return GroupState(**values, ranks=tuple(map(int, told.get("ranks", ()))))
 
 
 def _ranks_of(processes: Sequence[Process]) -> dict[str, int]:
@@ -212,8 +231,8 @@ def _ranks_of(processes: Sequence[Process]) -> dict[str, int]:
 def take(
     pid: int | None = None, timeout: float = 2.0, with_ops: bool = False
 ) -> tuple[list[Snapshot], list[str]]:
-    """Returns snapshots of this user's jobs that have a process here, and errors of processes that
-    did not answer.
+    """Returns snapshots of this user's jobs that have a process here, for root those of all users,
+    and errors of processes that did not answer.
 
     Args:
         pid: only the job of this process, which may be stopped.
@@ -230,22 +249,27 @@ def take(
         if pid not in {owner for owner, _ in names}:
             raise DumpError(_dump.why_none(pid, "status"))
         names.sort(key=lambda one: one[0] != pid)
-    here, found, problems, seen = socket.gethostname(), [], [], set()
+    wanted = {_context_in(name) for owner, name in names if owner == pid}
+    found, problems, seen = list[Snapshot](), list[str](), set[str]()
     for owner, name in names:
-        context = name.rsplit("-", 1)[1]
-        if context in seen or (owner != pid and not _is_ours(owner)) or _is_stopped(owner):
+        if _context_in(name) in seen or _is_stopped(owner):
             continue
         try:
             snapshot = parse(_dump.snapshot(owner, name, timeout, with_ops))
+        except _dump.OfAnotherUser as error:
+            problems += [str(error)] if owner == pid else []
+            continue
         except DumpError as error:
             if pid in (None, owner):  # others may be of another job
                 problems.append(str(error))
             continue
-        seen |= {one.context for one in snapshot.processes}
+        contexts = {one.context for one in snapshot.processes}
+        seen |= contexts
         if pid is None:
             found.append(snapshot)
-        elif any((one.host, one.pid) == (here, pid) for one in snapshot.processes):
-            return [snapshot], []
+            problems += snapshot.problems
+        elif wanted & contexts:
+            return [snapshot], list(snapshot.problems)
     if pid is not None and not problems:
         problems = [f"process {pid} is stopped, and no other process of its job answers here"]
     if not found and problems:
@@ -255,14 +279,13 @@ def take(
     return found, problems
 
 
-def _is_ours(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-    return False
+# Returns the context id in the name of a socket.
+def _context_in(name: str) -> str:
+    return name.rsplit("-", 1)[1]
 
 
 def _is_stopped(pid: int) -> bool:
-    """Returns True if the process is stopped or has ended, so that it cannot answer."""
+    """Returns True if the process is stopped, so that it cannot answer."""
     with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(") ", 1)[1][0] in "TtZX"
-    return True
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(") ", 1)[1][0] in "Tt"
+    return False

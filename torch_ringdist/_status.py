@@ -18,10 +18,10 @@ from torch_ringdist._snapshot import GroupState, Process, Snapshot
 from torch_ringdist._units import counted, table
 
 _DESCRIPTION = """\
-What the jobs of this user do that have a rank on this machine: which rank the others wait for, in
+The state of this user's jobs that have a rank on this machine: which rank the others wait for, in
 which operation and since when; at which line of which file that rank is; and a row per rank, on all
-hosts. Ranks answer from a thread of their own, also if their Python code hangs. It takes less than
-a second."""
+hosts. Root sees the jobs of all users. Ranks answer from a thread of their own, also if their
+Python code hangs. It takes less than a second."""
 
 _EXAMPLES = """\
 examples:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     """Prints the status of the jobs.
 
     Raises:
-        DumpError: no process answers.
+        DumpError: a process does not answer.
         ImportError: --watch lacks rich.
         ValueError: options that exclude each other, or several jobs for --flight-recorder.
         OSError: the files of --flight-recorder cannot be written.
@@ -80,7 +80,9 @@ def run(args: argparse.Namespace) -> None:
         jobs = [as_json(one) for one in snapshots]
         print(json.dumps({"version": 1, "jobs": jobs, "problems": problems}, indent=2))
     else:
-        print(_text(snapshots, problems))
+        print(_text(snapshots, []))
+    if problems:
+        raise DumpError(escaped("\n".join(problems)))
 
 
 def _text(snapshots: Iterable[Snapshot], problems: Iterable[str]) -> str:
@@ -100,7 +102,7 @@ def _watch(pid: int | None) -> None:
             try:
                 text = _text(*_snapshot.take(pid))
             except DumpError as error:
-                text = str(error)
+                text = escaped(str(error))
             live.update(Text(f"{time.strftime('%X')}  Ctrl-C ends\n\n{text}"), refresh=True)
             time.sleep(_WATCH)
 
@@ -113,35 +115,46 @@ class Diagnosis:
         group, op, call: the operation in which ranks wait; 0 and "" if nobody waits.
         waiting: the ranks of the group that wait in it.
         missing: the processes that they wait for, by rank in that group.
+        text: status of one of them, in words.
         age: seconds since the longest of these waits began.
     """
 
     group: str = ""
     op: int = 0
     call: str = ""
+    text: str = ""
     waiting: tuple[int, ...] = ()
     missing: tuple[tuple[int, Process], ...] = ()
     age: float = 0.0
 
 
 def diagnosis_of(snapshot: Snapshot) -> Diagnosis:
-    """Returns the operation in which ranks wait for one that waits for nobody. If all wait for each
-    other, it is the oldest one."""
+    """Returns the operation in which ranks wait for one that waits for none itself. If there is
+    none, such as in a deadlock of sends and receives, it is the oldest one."""
     members: dict[str, dict[int, Process]] = {}
     waits: dict[tuple[str, int], dict[int, GroupState]] = {}
     for process in snapshot.processes:
         for group in process.groups:
             members.setdefault(group.id, {})[group.rank] = process
-            if group.state == "waits":
-                waits.setdefault((group.id, group.op), {})[group.rank] = group
+            if group.state == "waits":  # sends and receives have no number
+                key = group.id, group.op or -1 - group.rank
+                waits.setdefault(key, {})[group.rank] = group
     found = []
-    for (group_id, op), waiting in waits.items():
+    for (group_id, _), waiting in waits.items():
         first = next(iter(waiting.values()))
         awaited = {rank for one in waiting.values() for rank in one.ranks} - waiting.keys()
         known = [(rank, members[group_id].get(rank)) for rank in sorted(awaited)]
-        missing = tuple((rank, process) for rank, process in known if process is not None)
-        age = max(one.age for one in waiting.values())
-        found.append(Diagnosis(first.name, op, first.call, tuple(sorted(waiting)), missing, age))
+        found.append(
+            Diagnosis(
+                group=first.name,
+                op=first.op,
+                call=first.call,
+                text=first.text,
+                waiting=tuple(sorted(waiting)),
+                missing=tuple((rank, one) for rank, one in known if one is not None),
+                age=max(one.age for one in waiting.values()),
+            )
+        )
 
     def urgency(one: Diagnosis) -> tuple[bool, float]:
         return any(process.state != "waits" for _, process in one.missing), one.age
@@ -151,17 +164,18 @@ def diagnosis_of(snapshot: Snapshot) -> Diagnosis:
 
 def diagnosis_lines(snapshot: Snapshot) -> list[str]:
     """Returns the two lines of the diagnosis."""
-    diagnosis = diagnosis_of(snapshot)
-    if not diagnosis.call:
+    found = diagnosis_of(snapshot)
+    if not found.waiting:
         return _without_waits(snapshot)
-    count = len(diagnosis.waiting)
-    who = _numbers(diagnosis.waiting) + (" waits" if count == 1 else " wait")
-    what = f"{who} in {diagnosis.call} of group '{diagnosis.group}' since {diagnosis.age:.1f} s"
-    if not diagnosis.missing:
-        return [what, "all ranks have called it: they wait for data, or for what they send to go"]
-    missing = _numbers([rank for rank, _ in diagnosis.missing])
-    lines = [_described(rank, one) for rank, one in diagnosis.missing[:_NAMED]]
-    more = len(diagnosis.missing) - _NAMED
+    count = len(found.waiting)
+    who = _numbers(found.waiting) + (" waits" if count == 1 else " wait")
+    what = f"{who} in {found.call} of group '{found.group}' since {found.age:.1f} s"
+    if not found.missing:
+        wait = found.text.partition(" s for ")[2] or found.text
+        return [what, f"{'it waits' if count == 1 else 'they wait'} for {wait}"]
+    missing = _numbers([rank for rank, _ in found.missing])
+    lines = [_described(rank, one) for rank, one in found.missing[:_NAMED]]
+    more = len(found.missing) - _NAMED
     return [f"{what}, for {missing}", "; ".join(lines) + (f"; and {more} more" if more > 0 else "")]
 
 
@@ -197,10 +211,10 @@ def _numbers(ranks: Sequence[int]) -> str:
 def _described(rank: int | None, process: Process) -> str:
     who = f"rank {rank} " if rank is not None else ""
     who += f"(pid {process.pid} on {process.host})"
-    if process.state == "waits" and process.group:
-        return f"{who} waits in {process.group.call} of group '{process.group.name}'"
     where = _where(process)
     text = f"{who} {_STATES.get(process.state, process.state)}"
+    if process.state == "waits" and process.group:
+        text = f"{who} waits in {process.group.call} of group '{process.group.name}'"
     if process.state == "stopped":
         text += f": kill -CONT {process.pid} lets it go on"
     elif process.state == "silent" and process.silent_for is not None:

@@ -176,12 +176,17 @@ void enable_stack() {
 
 // Sends a request to the process that listens at the socket, and returns the texts of its answer.
 // Both have the key of the job, or certificates.
-std::vector<std::string> report_of(const std::string& unix_name, const TlsFileNames& files,
-                                   int request, const std::string& body, double seconds) {
+std::vector<py::bytes> report_of(const std::string& unix_name, const TlsFileNames& files,
+                                 int request, const std::string& body, double seconds) {
   const std::chrono::duration<double> limit(seconds);
-  return value_of(read_report(unix_name, tls_files(files), static_cast<FrameType>(request),
-                              {reinterpret_cast<const std::byte*>(body.data()), body.size()},
-                              Clock::now() + std::chrono::duration_cast<Duration>(limit)));
+  std::vector<std::string> texts;
+  {
+    py::gil_scoped_release release;
+    texts = value_of(read_report(unix_name, tls_files(files), static_cast<FrameType>(request),
+                                 {reinterpret_cast<const std::byte*>(body.data()), body.size()},
+                                 Clock::now() + std::chrono::duration_cast<Duration>(limit)));
+  }
+  return {texts.begin(), texts.end()};  // names that users chose may be no UTF-8
 }
 
 // Starts a recording of this process, which need not have a group. Returns false if it is recorded
@@ -205,7 +210,7 @@ void bind_info(py::module_& module) {
   module.def("dump", &dump);
   using Release = py::call_guard<py::gil_scoped_release>;
   module.def("report_of", &report_of, py::arg("name"), py::arg("files"), py::arg("kind"),
-             py::arg("body"), py::arg("seconds"), Release());
+             py::arg("body"), py::arg("limit"));
   module.def("enable_main_thread_stack", &enable_stack);
   module.def("start_trace", &start_trace, py::arg("path"), py::arg("rank"), py::arg("name"),
              Release());

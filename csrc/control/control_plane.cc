@@ -291,7 +291,7 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
     case FrameType::kFormed:
       return gossip_.on_formed(connection, frame);
     case FrameType::kSnapshotSearch:
-      return snapshots_.on_search(connection, frame);
+      return snapshots_.on_search(connection, frame, now());
     case FrameType::kSnapshotAnswer:
       return snapshots_.on_answer(frame, now());
     case FrameType::kNeed:

@@ -12,12 +12,18 @@
 namespace ringdist {
 namespace {
 
-constexpr size_t kMostWays = 64;  // searches that answers can still come for
+constexpr size_t kMostClients = 8;
+constexpr Duration kFast = Milliseconds(5);  // a state that is made in this time is made each time
+// A search is recognized for this time, longer than its copies can be on their way. Without that,
+// members would pass copies on to each other for ever.
+constexpr Duration kRecognized = std::chrono::seconds(10);
+constexpr size_t kMostSearches = 256;  // recognized at once
 
 }  // namespace
 
 // This process answers last, since that may take a while.
 void SnapshotRelay::begin(ControlConnection& client, uint8_t request, TimePoint now) {
+  if (collections_.size() >= kMostClients) return sender_.close_after_output(client);
   const bool with_ops = (request & kWithOps) != 0;
   Collection made{{id_, ++count_}, client.key, {}, {}, now};
   if ((request & kWholeJob) != 0)
@@ -31,38 +37,37 @@ void SnapshotRelay::begin(ControlConnection& client, uint8_t request, TimePoint 
   if (end_if_complete(collection, /*late=*/false, now)) collections_.pop_back();
 }
 
-void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame) {
-  const auto search = SnapshotSearch::decode(frame.body);
-  if (!search || search->id.origin == id_ || !groups_.has(from.peer) ||
-      ways_back_.contains(search->id))
-    return;
-  ways_back_[search->id] = from.key;
-  seen_.push_back(search->id);
-  if (seen_.size() > kMostWays) {
-    ways_back_.erase(seen_.front());
+void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame, TimePoint now) {
+  while (!seen_.empty() && now - seen_.front().first > kRecognized) {
+    reverse_paths_.erase(seen_.front().second);
     seen_.pop_front();
   }
+  const auto search = SnapshotSearch::decode(frame.body);
+  if (!search || search->id.origin == id_ || !groups_.has(from.peer) ||
+      seen_.size() >= kMostSearches || reverse_paths_.contains(search->id))
+    return;
+  reverse_paths_[search->id] = from.key;
+  seen_.emplace_back(now, search->id);
   pass_on(*search, &from);
   const SnapshotAnswer answer{search->id, id_, state_here(search->with_ops), stopped_here()};
   sender_.send(from, answer.frame());
 }
 
 std::string SnapshotRelay::state_here(bool with_ops) {
-  State& state = states_[with_ops ? 1 : 0];
   const TimePoint began = Clock::now();
-  if (began < state.valid_until) return state.text;
-  state.text = owner_.snapshot(with_ops);
+  if (began < state_valid_until_) return state_;
+  state_ = owner_.snapshot(with_ops);
   const TimePoint ended = Clock::now();
-  state.valid_until = ended + 2 * (ended - began);
-  return state.text;
+  state_valid_until_ = ended - began < kFast ? ended : ended + 2 * (ended - began);
+  return state_;
 }
 
 void SnapshotRelay::on_answer(const Frame& frame, TimePoint now) {
   const auto answer = SnapshotAnswer::decode(frame.body);
   if (!answer) return;
   if (answer->id.origin != id_) {
-    const auto way = ways_back_.find(answer->id);
-    ControlConnection* const to = way == ways_back_.end() ? nullptr : connection(way->second);
+    const auto path = reverse_paths_.find(answer->id);
+    ControlConnection* const to = path == reverse_paths_.end() ? nullptr : connection(path->second);
     if (to != nullptr && to->open())
       sender_.send(*to, make_frame(FrameType::kSnapshotAnswer, frame.body));
     return;

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "control/control_connection.h"
@@ -47,10 +48,11 @@ class SnapshotRelay {
         owner_(owner) {}
 
   // Starts a snapshot for a client. `request` has the bits kWholeJob and kWithOps. The connection
-  // closes when the answer has been sent.
+  // closes when the answer has been sent, or at once if there are too many clients.
   void begin(ControlConnection& client, uint8_t request, TimePoint now);
-  // Handles a search that came over a connection: passes it on and answers it, once.
-  void on_search(ControlConnection& from, const Frame& frame);
+  // Handles a search that came over a connection: passes it on and answers it, once. If there are
+  // too many, new ones are ignored.
+  void on_search(ControlConnection& from, const Frame& frame, TimePoint now);
   // Handles an answer to a search of this process, or passes it on.
   void on_answer(const Frame& frame, TimePoint now);
   // Ends the snapshots of this process that are late.
@@ -71,7 +73,7 @@ class SnapshotRelay {
   // Sends a search to all members that have not got it from `from`, which may be null.
   void pass_on(const SnapshotSearch& search, const ControlConnection* from);
   // Returns the state of this process. If that took long before, the same text is returned for
-  // twice as long, because the control thread also sends heartbeats.
+  // twice as long, even if it has no ops, because the control thread also sends heartbeats.
   std::string state_here(bool with_ops);
   // Returns true if two processes share a formed group with this one.
   bool share_group(uint64_t one, uint64_t other) const;
@@ -90,15 +92,13 @@ class SnapshotRelay {
   const ControlGroupTable& groups_;
   const ControlPeerTable& processes_;
   ControlDelegate& owner_;
-  struct State {
-    std::string text;
-    TimePoint valid_until;
-  };
-  State states_[2];     // without and with ops
+  std::string state_;  // result of state_here()
+  TimePoint state_valid_until_;
   uint64_t count_ = 0;  // snapshots of this process
   std::list<Collection> collections_;
-  std::map<SnapshotId, uint64_t> ways_back_;  // keys of connections
-  std::deque<SnapshotId> seen_;               // the same searches, oldest first
+  // Searches of the last seconds, and the key of the connection by which each came first.
+  std::map<SnapshotId, uint64_t> reverse_paths_;
+  std::deque<std::pair<TimePoint, SnapshotId>> seen_;  // the same searches, oldest first
 };
 
 }  // namespace ringdist

@@ -25,7 +25,8 @@ struct State {
   int chosen = 0;    // signal; 0 before the first choice
   Fd read_end;
   Fd write_end;
-  std::atomic<int> number{0};  // the signal, once it is enabled
+  std::atomic<int> number{0};        // the signal, once it is enabled
+  std::atomic<bool> is_sent{false};  // the signal was sent, and the handler has not ended
 };
 
 constinit PerProcess<State> g_state;
@@ -40,6 +41,7 @@ void handle(int number) {
   const auto write_stack = g_faulthandler.load();
   if (state != nullptr && state->number == number && write_stack != nullptr) {
     write_stack(number);
+    state->is_sent = false;
     [[maybe_unused]] const ssize_t written = write(state->write_end.get(), &kEnd, 1);
   }
   errno = saved;
@@ -106,13 +108,20 @@ Error enable_main_thread_stack() {
 std::string main_thread_stack(Duration limit) {
   State* const state = g_state.find();
   if (state == nullptr || state->number == 0) return "";
-  std::lock_guard lock(state->mutex);
+  const std::unique_lock lock(state->mutex, std::try_to_lock);
+  if (!lock) return "";
   const int fd = state->read_end.get();
   std::string out;
   while (read_part(fd, out)) out.clear();  // an answer that was late
   out.clear();
-  // The first thread of a process has the process' id.
-  if (syscall(SYS_tgkill, getpid(), getpid(), state->number.load()) != 0) return "";
+  // The program may have changed the action of the signal since, which could end the process.
+  struct sigaction now{};
+  if (sigaction(state->number, nullptr, &now) != 0 || now.sa_handler != handle) return "";
+  // Signals would queue up in a thread that does not take them. The first thread of a process has
+  // the process' id.
+  if (!state->is_sent.exchange(true) &&
+      syscall(SYS_tgkill, getpid(), getpid(), state->number.load()) != 0)
+    state->is_sent = false;
   const TimePoint deadline = Clock::now() + limit;
   for (;;) {
     const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now()).count();

@@ -27,7 +27,8 @@ Result<StackChannel> main_thread_stack_channel();
 Error enable_main_thread_stack();
 
 // Returns the stack as faulthandler writes it, newest call first. Returns "" if it is not enabled
-// in this process, or if the main thread does not answer within `limit`.
+// in this process, if another thread reads it, or if the main thread does not answer within
+// `limit`.
 std::string main_thread_stack(Duration limit);
 
 }  // namespace ringdist

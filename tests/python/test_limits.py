@@ -18,7 +18,7 @@ from support.store import ForwardingStore
 
 import torch_ringdist
 
-OWN, MEANWHILE = 13, 9  # descriptors of a process with a group, and while it connects
+OWN, MEANWHILE = 15, 9  # descriptors of a process with a group, and while it connects
 counts_descriptors = pytest.mark.default_of(
     "RINGDIST_TRANSPORT", reason="UCX has descriptors of its own, and asks for them first"
 )

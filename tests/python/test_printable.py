@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from torch_ringdist import ArgumentError, _info_text
+from torch_ringdist import ArgumentError, _dump
+from torch_ringdist.__main__ import main
 from torch_ringdist._printable import printable
 from torch_ringdist.elastic import _log, _rank_state
 from torch_ringdist.elastic._messages import MessageError
@@ -26,10 +27,12 @@ def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().err == f"ringdist: {ESCAPED}\n"
 
 
-def test_errors_and_dumps_have_no_control_characters():
+def test_errors_and_dumps_have_no_control_characters(monkeypatch, capsys):
     assert ESCAPED in _rank_state.difference({HOSTILE: "a"}, "this process", {}, "the group")
     assert ESCAPED in str(MessageError(1, "texts", HOSTILE))
-    assert _info_text.states_as_text(["a\x1b[2J\nb\tc\n"]) == "a\\x1b[2J\nb\\tc"
+    monkeypatch.setattr(_dump, "ask", lambda pid: ["a\x1b[2J\nb\tc\n"])
+    assert main(["dump", "1"]) == 0
+    assert capsys.readouterr().out == "a\\x1b[2J\nb\\tc\n"
 
 
 def test_checksums_with_names_of_others_are_printable(monkeypatch: pytest.MonkeyPatch):

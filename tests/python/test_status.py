@@ -98,15 +98,28 @@ def test_a_wait_for_one_that_waits_in_another_group():
 
 
 def test_ranks_that_wait_for_each_other():
-    found = snapshot(process(waits(0, 1)), process(waits(1, 0)))
-    assert "all ranks have called it" in _status.diagnosis_lines(found)[1]
-    found = snapshot(
-        process(waits(0, 1)),
-        process(group(1, "waits", op=2, call="recv #2", ranks=[0], age=9.0)),
-    )
-    first, second = _status.diagnosis_lines(found)
-    assert first == "rank 1 waits in recv #2 of group '0' since 9.0 s, for rank 0"
-    assert second == f"rank 0 (pid 100 on h) waits in {CALL} of group '0'"
+    text = f"{CALL} has been waiting 3.0 s for data from rank 1, though all ranks have called it"
+    found = snapshot(process(waits(0, 1, text=text)), process(waits(1, 0)))
+    told = "they wait for data from rank 1, though all ranks have called it"
+    assert _status.diagnosis_lines(found)[1] == told
+    receives = [
+        process(group(rank, "waits", op=0, call="recv", ranks=[1 - rank], age=9.0 - rank))
+        for rank in range(2)
+    ]
+    first, second = _status.diagnosis_lines(snapshot(*receives))
+    assert first == "rank 0 waits in recv of group '0' since 9.0 s, for rank 1"
+    where = "at train.py:42 in step"
+    assert second == f"rank 1 (pid 101 on h) waits in recv of group '0', {where}"
+
+
+@pytest.mark.parametrize("wait", ["any rank to send", "the group's members to be found"])
+def test_a_wait_without_ranks(wait: str):
+    text = f"recv from any rank has been waiting 5.0 s for {wait}"
+    one = group(0, "waits", op=0, call="recv from any rank", text=text)
+    found = snapshot(process(one), process(waits(2, 3)), process(group(3)))
+    assert _status.diagnosis_lines(found)[0].endswith("for rank 3"), "not mixed with the other wait"
+    found = snapshot(process(one))
+    assert _status.diagnosis_lines(found)[1] == f"it waits for {wait}"
 
 
 def test_nobody_waits():
@@ -128,14 +141,20 @@ def test_32_ranks_take_few_lines():
     assert len(text.splitlines()) <= 60
 
 
-def test_where_a_rank_is():
+def test_where_a_rank_is(monkeypatch: pytest.MonkeyPatch):
     [one] = snapshot(process(group(0), stack=f'  File "{LIBRARY}", line 9 in poll\n')).processes
     assert str(one.at) == f"{LIBRARY}:9 in poll", "the newest line, if all are of libraries"
     [one] = snapshot(process(group(0), stack="")).processes
     assert one.at is None and one.source == ""
+    monkeypatch.setattr(socket, "gethostname", lambda: "h")
     [one] = snapshot(process(group(0), stack=f'  File "{__file__}", line 1 in f\n')).processes
     assert one.source.startswith('"""ringdist status')
-    for other in ("test_status.py", "/dev/zero"):  # a file of another folder, and a device
+    for other in (
+        "test_status.py",
+        "/dev/zero",
+        "/proc/self/stat",
+        "/no/such/file",
+    ):  # a file of another folder, and a device
         [one] = snapshot(process(group(0), stack=f'  File "{other}", line 1 in f\n')).processes
         assert one.at is not None and one.source == ""
 
@@ -196,12 +215,22 @@ def test_options_that_do_not_go_together(words: list[str], error: str, monkeypat
         ([json.dumps({**END, "version": 2})], "version 2 of snapshots, and this command reads"),
         (["no JSON"], "answered with no snapshot"),
         (["[]"], "answered with no snapshot"),
-        (["{}", json.dumps(END)], "answered with no snapshot"),
+        ([json.dumps({**END, "missing": [{}]})], "answered with no snapshot"),
     ],
 )
 def test_other_answers_are_refused(texts: list[str], error: str):
     with pytest.raises(DumpError, match=error):
         _snapshot.parse(texts)
+
+
+@pytest.mark.parametrize(
+    "bad", ["{}", "[]", "1", json.dumps({**process(group(0)), "pid": "x"}), "\x1b[2J"]
+)
+def test_an_answer_that_cannot_be_read_spoils_no_other(bad: str):
+    found = _snapshot.parse([bad, json.dumps(process(group(1))), json.dumps(END)])
+    assert [one.pid for one in found.processes] == [101]
+    [problem] = found.problems
+    assert "cannot be read" in problem and "\x1b" not in problem
 
 
 FRAME = struct.Struct("<IB")
@@ -256,11 +285,18 @@ def test_errors_name_the_process(capsys):
     assert "no process of this user has a ringdist group" in capsys.readouterr().err
 
 
-def test_it_needs_no_torch():
+@pytest.mark.parametrize("how", ["module", "script"])
+def test_it_needs_no_torch(how: str, tmp_path: Path):
+    words = ["-m", "torch_ringdist"]
+    if how == "script":  # installers write such a script, and link to it
+        script = tmp_path / "installed"
+        script.write_text("from torch_ringdist.__main__ import main\nraise SystemExit(main())\n")
+        (tmp_path / "ringdist").symlink_to(script)
+        words = ["ringdist"]
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "torch_ringdist", "status", "--help"],
+        [sys.executable, "-X", "importtime", *words, "status", "--help"],
         env={**os.environ, "PYTHONPATH": PACKAGE_PARENT},
-        cwd="/",
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,

@@ -18,6 +18,8 @@ namespace {
 constexpr auto kCallbackTime = std::chrono::milliseconds(1000);  // for tasks at shutdown
 constexpr auto kProofTime = std::chrono::seconds(2);  // for a peer's control plane to answer
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
+// Both together are less than the least peer timeout, without the interval of heartbeats.
+constexpr auto kSnapshotTime = std::chrono::milliseconds(150);
 constexpr auto kStackTime = std::chrono::milliseconds(100);
 // Descriptors per peer: the control connection, the process (pidfd) and its doorbell. A few more
 // are needed while connections are made.
@@ -307,7 +309,7 @@ std::string Context::snapshot(bool with_ops) {
     *groups = progress_->dispatcher().snapshot();
     if (with_ops) *ops = progress_->dispatcher().latest_ops();
   };
-  const bool answered = progress_->call(ask, Clock::now() + kDumpTime);
+  const bool answered = progress_->call(ask, Clock::now() + kSnapshotTime);
   JsonObject out;
   out.add("host", host_name_).add("pid", getpid()).add("context", format_id(id_));
   out.add_json("groups", answered ? *groups : "null");

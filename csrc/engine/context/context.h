@@ -136,7 +136,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   std::string dump() override;
   // Returns the state of this process as JSON: host, pid, context, groups and stack. The groups are
   // those of Dispatcher::snapshot(), or null if the progress engine did not answer. With `with_ops`
-  // it also has ops, as OpLog::json(). Waits up to 300 ms for the progress engine, and up to 100 ms
+  // it also has ops, as OpLog::json(). Waits up to 150 ms for the progress engine, and up to 100 ms
   // for the main thread.
   std::string snapshot(bool with_ops) override;
   // Records what the ops of all groups do from this call on; null ends that. Returns false if

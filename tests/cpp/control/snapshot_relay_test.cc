@@ -27,7 +27,7 @@ class SnapshotRelayTest : public testing::Test, protected ControlDelegate {
   void begin(uint8_t request = kWholeJob) { snapshots_.begin(client_, request, kStart); }
   void search(ControlConnection& from, SnapshotId id, bool with_ops = false) {
     const auto frame = SnapshotSearch{id, with_ops}.frame();
-    snapshots_.on_search(from, {FrameType::kSnapshotSearch, ConstBytes(frame).subspan(5)});
+    snapshots_.on_search(from, {FrameType::kSnapshotSearch, ConstBytes(frame).subspan(5)}, now_);
   }
   void answer(SnapshotAnswer what) {
     const auto frame = what.frame();
@@ -63,6 +63,7 @@ class SnapshotRelayTest : public testing::Test, protected ControlDelegate {
   ControlHistory history_;
   FakeConnectionSender sender_;
   SnapshotRelay snapshots_{kMe, sender_, history_, groups_, processes_, *this};
+  TimePoint now_ = kStart;
   int taken_ = 0;  // calls of snapshot()
   bool slow_ = false;
   ControlConnection& client_ =
@@ -177,6 +178,27 @@ TEST_F(SnapshotRelayTest, ASearchIsPassedOnOnceAndAnsweredTheWayItCame) {
   four_.state = ControlConnection::State::kClosed;
   answer({{9, 1}, 2, "of two", {}});
   EXPECT_EQ(sender_.said.size(), 1u);
+}
+
+// With a limit by number alone, copies of forgotten searches would go round for ever.
+TEST_F(SnapshotRelayTest, ManySearchesAreRecognizedAndNewOnesIgnored) {
+  for (uint64_t number = 1; number <= 1000; ++number) search(four_, {9, number});
+  const size_t sent = sender_.said.size();
+  EXPECT_LE(sent, 3u * 256);
+  for (uint64_t number = 1; number <= 1000; ++number) search(two_, {9, number});
+  EXPECT_EQ(sender_.said.size(), sent);
+  now_ += std::chrono::seconds(11);
+  search(four_, {9, 2000});
+  EXPECT_GT(sender_.said.size(), sent);
+}
+
+TEST_F(SnapshotRelayTest, ClientsAreLimited) {
+  for (int i = 0; i < 8; ++i) begin();
+  ControlConnection& last = sender_.add(0, LinkKind::kLocal, ControlConnection::State::kGreeting);
+  const size_t sent = sender_.said.size();
+  snapshots_.begin(last, kWholeJob, kStart);
+  EXPECT_EQ(sender_.said.size(), sent);
+  EXPECT_EQ(last.state, ControlConnection::State::kClosing);
 }
 
 TEST_F(SnapshotRelayTest, InsideAHostTheFirstSendsItToAll) {

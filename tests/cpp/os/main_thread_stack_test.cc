@@ -13,9 +13,11 @@ namespace ringdist {
 namespace {
 
 int descriptor = -1;
+volatile sig_atomic_t g_written = 0;  // calls of write_text()
 std::string text = "one line\n";
 
 void write_text(int) {
+  g_written = g_written + 1;
   [[maybe_unused]] const ssize_t written = write(descriptor, text.data(), text.size());
 }
 
@@ -61,11 +63,27 @@ TEST(MainThreadStack, AMainThreadThatDoesNotAnswerHasNone) {
   sigaddset(&blocked, number);
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &blocked, nullptr), 0);
   std::string out = "?";
-  std::thread([&] { out = main_thread_stack(std::chrono::milliseconds(20)); }).join();
+  for (int i = 0; i < 3; ++i)  // one signal is sent
+    std::thread([&] { out = main_thread_stack(std::chrono::milliseconds(20)); }).join();
+  const int written = g_written;
   ASSERT_EQ(pthread_sigmask(SIG_UNBLOCK, &blocked, nullptr), 0);  // the answer comes now
   EXPECT_EQ(out, "");
+  EXPECT_EQ(g_written, written + 1);
   text = "later\n";
   EXPECT_EQ(read_stack(), "later\n");
+}
+
+// The default action of the signal would end the process.
+TEST(MainThreadStack, ASignalWithAnotherActionIsNotSent) {
+  enable();
+  const int number = main_thread_stack_channel().value().signal_number;
+  struct sigaction ours{};
+  ASSERT_EQ(sigaction(number, nullptr, &ours), 0);
+  ASSERT_NE(signal(number, SIG_DFL), SIG_ERR);
+  EXPECT_EQ(read_stack(), "");
+  ASSERT_EQ(sigaction(number, &ours, nullptr), 0);
+  text = "again\n";
+  EXPECT_EQ(read_stack(), "again\n");
 }
 
 TEST(MainThreadStack, AChildHasItsOwn) {
