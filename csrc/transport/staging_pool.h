@@ -21,6 +21,8 @@ class StagingPool {
   // Returns a free buffer, cut to `bytes`, with the caller as its holder. Returns nothing if all
   // buffers are in use. `bytes` above the buffer size fails a check.
   std::optional<Bytes> take(size_t bytes);
+  // Raises the maximum by one buffer.
+  void add_buffer() { ++max_buffers_; }
   // Adds a holder to a buffer that take() returned. The caller of take() is a holder from the
   // start.
   void hold(const std::byte* buffer);

@@ -150,6 +150,7 @@ void UcxTransport::post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstByt
                         ConstBytes payload, SendId send_id, const std::byte* staged) {
   Request* request = take_request(header);
   request->send_id = send_id;
+  request->endpoint = endpoint;
   request->staged = staged;
   ucp_request_param_t param{};
   param.op_attr_mask =
@@ -192,12 +193,12 @@ ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t head
 
 void UcxTransport::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* peer = static_cast<Peer*>(arg);
-  if (peer->broken) return;
-  {
+  if (peer->broken && !peer->gone) return;
+  if (!peer->gone) {
     std::lock_guard lock(peer->transport->peers_mutex_);  // reaches() reads it on other threads
     peer->broken = ucx_error("the connection broke", status);
   }
-  peer->transport->newly_broken_.push_back(peer);
+  peer->transport->to_close_.push_back(peer);
 }
 
 bool UcxTransport::progress() {
@@ -210,11 +211,12 @@ bool UcxTransport::progress() {
 
 // Closes endpoints here, because UCX does not allow that in its callback.
 bool UcxTransport::handle_broken() {
-  if (newly_broken_.empty()) return false;
-  while (!newly_broken_.empty()) {
-    Peer* peer = newly_broken_.front();
-    newly_broken_.pop_front();
+  if (to_close_.empty()) return false;
+  while (!to_close_.empty()) {
+    Peer* peer = to_close_.front();
+    to_close_.pop_front();
     close_endpoint(*peer);
+    if (peer->gone) continue;
     Error cause;
     {
       std::lock_guard lock(peers_mutex_);
@@ -242,7 +244,7 @@ void UcxTransport::close_endpoint(Peer& peer) {
 }
 
 bool UcxTransport::arm() {
-  if (!newly_broken_.empty()) return false;
+  if (!to_close_.empty()) return false;
   return ucp_worker_arm(worker_->handle()) == UCS_OK;
 }
 
@@ -261,15 +263,41 @@ bool UcxTransport::drained(ContextId id) {
 
 void UcxTransport::drop_peer(ContextId id) {
   Peer* peer = nullptr;
+  bool was_broken = false;
   {
     std::lock_guard lock(peers_mutex_);
     auto it = peers_.find(id);
     if (it == peers_.end()) return;
     peer = it->second.get();
     peer->gone = true;
-    if (!peer->broken) peer->broken = Error(ErrorKind::kPeerLost, "the peer's process is gone");
+    was_broken = static_cast<bool>(peer->broken);
+    if (!was_broken) peer->broken = Error(ErrorKind::kPeerLost, "the peer's process is gone");
   }
-  close_endpoint(*peer);
+  if (was_broken)
+    close_endpoint(*peer);
+  else
+    close_after_flush(*peer);
+}
+
+// UCX 1.22 crashes if an endpoint is closed while its socket takes no more data, and the socket
+// later becomes writable just when UCX reads from it that the peer has closed its endpoint, too. It
+// then uses the endpoint that it has just freed (uct_tcp_iface_handle_events()). So happens if the
+// link to a host that was cut off works again.
+void UcxTransport::close_after_flush(Peer& peer) {
+  if (!peer.endpoint) return;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = [](void* request, ucs_status_t, void* flushed) {
+    ucp_request_free(request);
+    auto* const its = static_cast<Peer*>(flushed);
+    its->transport->to_close_.push_back(its);
+  };
+  param.user_data = &peer;
+  if (!UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &param))) return close_endpoint(peer);
+  // Its messages must not keep buffers that other peers need.
+  for (const auto& request : requests_)
+    if (request->in_use && request->staged != nullptr && request->endpoint == peer.endpoint)
+      staging_.add_buffer();
 }
 
 // The silence of a peer is measured from the first request that it has not confirmed, or from its
@@ -338,7 +366,8 @@ void UcxTransport::close() {
     std::lock_guard lock(peers_mutex_);
     for (auto& [id, peer] : peers_) all.push_back(peer.get());
   }
-  for (Peer* peer : all) close_endpoint(*peer);
+  for (Peer* peer : all)
+    if (!peer->gone) close_endpoint(*peer);
   const TimePoint deadline = Clock::now() + kCloseTime;
   auto busy = [&] { return closing_endpoints_ > 0 || free_requests_.size() < requests_.size(); };
   while (busy() && Clock::now() < deadline) ucp_worker_progress(worker_->handle());

@@ -59,7 +59,7 @@ class UcxTransport final : public Transport {
     // The cause, if the connection is broken. Written under the mutex, because reaches() reads it.
     Error broken;
     bool over = false;       // broken, reported, and its endpoint is closed
-    bool gone = false;       // the process has ended: no other endpoint follows
+    bool gone = false;       // drop_peer() was called: no other endpoint follows
     uint64_t asked = 0;      // number of the last flush request sent to it
     uint64_t confirmed = 0;  // number of the last one that it confirmed
     TimePoint silent_since;  // while a confirmation is missing
@@ -74,6 +74,7 @@ class UcxTransport final : public Transport {
     UcxTransport* transport;
     bool in_use = false;
     SendId send_id = kNoSendId;
+    ucp_ep_h endpoint = nullptr;
     const std::byte* staged = nullptr;  // the reservation that holds the payload, or null
     std::array<std::byte, kMaxHeaderBytes> header;  // UCX reads it until completion
   };
@@ -87,6 +88,9 @@ class UcxTransport final : public Transport {
   // Closes the endpoint by force, which needs no answer of the peer. UCX then ends the sends of the
   // endpoint with an error. Must not be called from UCX's callbacks.
   void close_endpoint(Peer& peer);
+  // Closes the endpoint of a peer that is gone, once UCX has no data left for it, or reports an
+  // error. Until then UCX may read the memory of its sends.
+  void close_after_flush(Peer& peer);
   // Posts an active message of that handler `id`. finish() is called when it ends, possibly at
   // once.
   void post(ucp_ep_h endpoint, unsigned id, unsigned flags, ConstBytes header, ConstBytes payload,
@@ -100,7 +104,8 @@ class UcxTransport final : public Transport {
   void finish(Request* request, const Error& error);
   // Releases the staged memory, if any, and reports the end of the send.
   void end(SendId send_id, const std::byte* staged, const Error& error);
-  // Closes broken endpoints and reports their peers. Returns true if there was one.
+  // Closes broken endpoints, and flushed ones of close_after_flush(). Reports peers that were not
+  // dropped. Returns true if there was one.
   bool handle_broken();
   void send_flush(ucp_ep_h endpoint, unsigned id, const FlushRequest& flush);
 
@@ -119,7 +124,7 @@ class UcxTransport final : public Transport {
   StagingPool staging_;
   mutable std::mutex peers_mutex_;  // a leaf: add_peer() is called by bootstrap threads
   std::map<ContextId, std::unique_ptr<Peer>> peers_ RINGDIST_GUARDED_BY(peers_mutex_);
-  std::deque<Peer*> newly_broken_;        // their errors wait for handle_broken()
+  std::deque<Peer*> to_close_;            // broken or flushed; they wait for handle_broken()
   std::map<ContextId, TimePoint> ended_;  // time of the first drained() call, by peer
   TimePoint last_empty_;                  // time of the last progress() that found nothing
   std::vector<std::unique_ptr<Request>> requests_;  // all that exist

@@ -187,6 +187,35 @@ TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
   EXPECT_TRUE(error);
 }
 
+// The host of a peer was cut off while much was sent to it, so both sides have dropped each other.
+// Then the connection works again. UCX 1.22 used freed memory here: an endpoint that was closed with
+// data left reads that the peer has closed, too, and becomes writable at the same time.
+TEST_P(TransportConformance, ADroppedPeerMayBeReachedAgain) {
+  constexpr int kMessages = 100;  // far more than the socket buffers hold
+  const ConstBytes payload = lay(pattern(a_.transport->max_payload(), 0));
+  int ended = 0;
+  for (auto [from, to] : {std::pair(&a_, &b_), std::pair(&b_, &a_)}) {
+    from->send(to->config.context_id, pattern(8, 0), {}, [](const Error&) {});
+    ASSERT_TRUE(both_until([&, to = to] { return to->inbox.got.size() == 1; }));
+  }
+  for (int i = 0; i < kMessages; ++i)
+    a_.send(b_.config.context_id, pattern(8, i), payload, [&](const Error&) { ++ended; });
+  const auto progress_for = [](End& end, Milliseconds time) {
+    for (const TimePoint until = Clock::now() + time; Clock::now() < until;)
+      (void)end.transport->progress();
+  };
+  progress_for(a_, Milliseconds(50));
+  a_.transport->drop_peer(b_.config.context_id);
+  progress_for(a_, Milliseconds(20));
+  b_.transport->drop_peer(a_.config.context_id);
+  for (int i = 0; i < 10; ++i) {
+    progress_for(b_, Milliseconds(20));
+    progress_for(a_, Milliseconds(20));
+  }
+  a_.transport->close();
+  EXPECT_EQ(ended, kMessages);
+}
+
 TEST_P(TransportConformance, CloseCompletesEverything) {
   const ConstBytes payload = lay(pattern(a_.transport->max_payload(), 0));
   int completed = 0;
