@@ -95,6 +95,27 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Straggler:
+    """A rank that is late again and again, as StragglerDetector in csrc/engine/context finds it.
+
+    Attributes:
+        group: id of the group.
+        share: part of its operations that the rank calls later than the others.
+        late: by how many seconds, the mean of these.
+        cause: "computes", "descheduled", "major_faults", "other_group", "stopped", "idle" or
+            "unknown".
+        text: all of that in words.
+    """
+
+    group: str
+    rank: int
+    share: float
+    late: float
+    cause: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Process:
     """A process of a job.
 
@@ -104,6 +125,7 @@ class Process:
         silent_for: seconds since something came from it, if it has not answered.
         stack: the Python stack of its main thread, the newest call first; empty if unknown.
         ops: the latest operations, if they were requested.
+        stragglers: the late ranks that it has found. One process of a job looks for them.
     """
 
     context: str
@@ -115,6 +137,7 @@ class Process:
     cause: str = ""
     silent_for: float | None = None
     ops: tuple[Op, ...] = ()
+    stragglers: tuple[Straggler, ...] = ()
 
     @property
     def at(self) -> Frame | None:
@@ -156,6 +179,10 @@ class Snapshot:
     ranks: dict[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
+    @property
+    def stragglers(self) -> list[Straggler]:
+        return [found for one in self.processes for found in one.stragglers]
+
 
 def parse(texts: Sequence[str]) -> Snapshot:
     """Returns what the texts of _dump.snapshot() describe. Raises DumpError for another version."""
@@ -196,7 +223,14 @@ def _answered(told: dict[str, Any]) -> Process:
         groups=groups,
         stack=tuple(Frame(file, int(line), at) for file, line, at in _FRAME.findall(told["stack"])),
         ops=tuple(Op(*one) for one in told.get("ops", ())),
+        stragglers=tuple(_straggler(one) for one in told["stragglers"]),
     )
+
+
+def _straggler(told: dict[str, Any]) -> Straggler:
+    group, cause, text = (str(told[name]) for name in ("group", "cause", "text"))
+    share, late = float(told["share"]), float(told["late"])
+    return Straggler(group, int(told["rank"]), share, late, cause, text)
 
 
 def _missing(told: dict[str, Any]) -> Process:

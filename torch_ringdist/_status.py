@@ -270,7 +270,8 @@ def as_text(snapshot: Snapshot) -> str:
                 where or "-",
             )
         )
-    return "\n".join([*diagnosis_lines(snapshot), "", *table(lines)])
+    late = [f"straggler: {one.text}" for one in snapshot.stragglers]
+    return "\n".join([*diagnosis_lines(snapshot), *late, "", *table(lines)])
 
 
 def _processes(processes: Sequence[Process]) -> str:
@@ -299,6 +300,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "call": diagnosis.call,
         "waiting": diagnosis.waiting,
         "missing": [_process_json(rank, one) for rank, one in diagnosis.missing],
+        "stragglers": [asdict(one) for one in snapshot.stragglers],
         "processes": [
             _process_json(snapshot.ranks.get(one.context), one) for one in snapshot.processes
         ],
@@ -307,5 +309,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
 
 def _process_json(rank: int | None, process: Process) -> dict[str, Any]:
     at = asdict(process.at) | {"source": process.source} if process.at else None
-    rest = {key: value for key, value in asdict(process).items() if key != "ops"}
+    rest = {
+        key: value for key, value in asdict(process).items() if key not in ("ops", "stragglers")
+    }
     return {"rank": rank, **rest, "at": at}

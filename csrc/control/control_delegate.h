@@ -7,14 +7,16 @@
 #include <span>
 #include <string>
 
+#include "base/buffers.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "control/control_connection.h"
 
 namespace ringdist {
 
 // Receives the events of the control plane. All functions are called on the control thread, with no
-// lock of the control plane held. They must return quickly (dump() and snapshot() within 500 ms)
-// and must not call back, except for flood.
+// lock of the control plane held. They must return quickly (dump() and snapshot() within 500 ms,
+// sample_calls() within 50) and must not call back, except for flood.
 struct ControlDelegate {
   virtual ~ControlDelegate() = default;
 
@@ -43,6 +45,17 @@ struct ControlDelegate {
   // Returns the state of this process as JSON on one line, for a snapshot; `with_ops` also its
   // latest ops.
   virtual std::string snapshot(bool with_ops) = 0;
+  // The next four functions serve the search for stragglers. An owner without ops needs none.
+  // Returns a number that changes when this process calls ops. Takes no lock.
+  virtual uint64_t activity() const { return 0; }
+  // Returns a sample of the latest calls of this process. `paused` is the time for which this
+  // process has stood still so far.
+  virtual std::string sample_calls(Duration /*paused*/) { return {}; }
+  // Takes the sample of a process, which may be this one: requested at `asked`, and received now.
+  virtual void on_calls(uint64_t /*context_id*/, ConstBytes /*sample*/, TimePoint /*asked*/,
+                        TimePoint /*now*/) {}
+  // All samples that were requested together have come, or are late.
+  virtual void on_calls_complete(TimePoint /*now*/) {}
 };
 
 }  // namespace ringdist

@@ -122,7 +122,7 @@ std::optional<FloodRecord> FloodRecord::decode(ConstBytes body) {
 
 std::vector<std::byte> SnapshotSearch::frame() const {
   Writer out;
-  out.put(id.origin).put(id.number).put(static_cast<uint8_t>(with_ops));
+  out.put(id.origin).put(id.number).put(request);
   return make_frame(FrameType::kSnapshotSearch, out.take());
 }
 
@@ -131,7 +131,7 @@ std::optional<SnapshotSearch> SnapshotSearch::decode(ConstBytes body) {
   SnapshotSearch out;
   out.id.origin = in.get<uint64_t>();
   out.id.number = in.get<uint64_t>();
-  out.with_ops = in.get_bool();
+  out.request = in.get<uint8_t>();
   if (!in.ended()) return std::nullopt;
   return out;
 }

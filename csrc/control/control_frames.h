@@ -123,6 +123,8 @@ struct FloodRecord {
 // and kWithOps the latest ops of each process.
 inline constexpr uint8_t kWholeJob = 1;
 inline constexpr uint8_t kWithOps = 2;
+// A bit of searches only: the answers are samples of calls, see ControlDelegate::sample_calls().
+inline constexpr uint8_t kCalls = 4;
 
 // Names a snapshot.
 struct SnapshotId {
@@ -135,7 +137,7 @@ struct SnapshotId {
 // Search for the processes of a snapshot.
 struct SnapshotSearch {
   SnapshotId id;
-  bool with_ops = false;
+  uint8_t request = 0;  // kWithOps or kCalls
 
   std::vector<std::byte> frame() const;
   static std::optional<SnapshotSearch> decode(ConstBytes body);
@@ -145,7 +147,7 @@ struct SnapshotSearch {
 struct SnapshotAnswer {
   SnapshotId id;
   uint64_t context_id = 0;        // the process that answers
-  std::string json;               // its state, at most 512 KiB
+  std::string json;               // its state, at most 512 KiB; or a sample of calls
   std::vector<uint64_t> stopped;  // processes of its host that it finds stopped
 
   std::vector<std::byte> frame() const;

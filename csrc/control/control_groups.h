@@ -99,10 +99,10 @@ struct ControlGroup {
   }
 
   LinkTopology roster;
-  std::set<int> ranks;          // ranks of this process
-  bool connected = false;       // stays true after it was left
-  bool formed = false;          // every member has found all others (cached by ControlGossip)
-  bool representative = false;  // this process was one at the last check
+  std::set<int> ranks;     // ranks of this process
+  bool connected = false;  // stays true after it was left
+  bool formed = false;     // every member has found all others (set by ControlGossip::formed())
+  bool representative = false;             // this process was one at the last check
   std::optional<TimePoint> watched_since;  // silence of hosts counts from this time on
   // By neighbour host: when anything last came from it, also from processes that are gone.
   std::map<int, TimePoint> heard;

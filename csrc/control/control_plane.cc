@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "control/control_report.h"
 #include "os/socket.h"
+#include "os/thread_usage.h"
 
 namespace ringdist {
 namespace {
@@ -19,6 +20,7 @@ using Action = ConnectionManager::AcceptAction;
 static_assert(kControlHeartbeat < Milliseconds(250));
 
 constexpr Duration kUnsettledTick = Milliseconds(50);  // tick interval while something waits
+constexpr Duration kPause = Milliseconds(10);          // a turn that begins so late was held up
 constexpr Duration kLeavingTick = Milliseconds(5);     // tick interval during the graceful shutdown
 // The interval of local heartbeats grows by this much per connection.
 constexpr Duration kHeartbeatPerLink = Milliseconds(7);
@@ -59,7 +61,11 @@ Error ControlPlane::listen(const std::string& local_ip) {
 
 void ControlPlane::begin_turn(TimePoint now) {
   sockets_.begin_turn(now);
-  failure_detector_.discount_own_pause(timer_.begin_turn(now), now);
+  const Duration late = timer_.begin_turn(now);
+  failure_detector_.discount_own_pause(late, now);
+  if (late < kPause) return;
+  const Duration before = std::exchange(run_delay_, run_delay_of_this_thread());
+  paused_ += std::max(Duration(0), late - (run_delay_ - before));
 }
 
 void ControlPlane::on_event(const Epoll::Event& event) {
@@ -85,6 +91,7 @@ void ControlPlane::tick() {
     timer_.at_most(kLeavingTick);
   }
   snapshots_.end_late(now());
+  snapshots_.sample_calls(paused_, now());
   if (unsettled() || snapshots_.waits()) timer_.at_most(kUnsettledTick);
 }
 
@@ -175,6 +182,7 @@ void ControlPlane::keep_groups() {
       gossip_.learn_formed(nonce, {id_}, nullptr);
     dialer_.keep_linked(group, now());
     if (!group.left()) failure_detector_.check_hosts(group, now());
+    (void)gossip_.formed(nonce, group);
   }
 }
 
@@ -291,7 +299,7 @@ void ControlPlane::on_frame(ControlConnection& connection, const Frame& frame) {
     case FrameType::kFormed:
       return gossip_.on_formed(connection, frame);
     case FrameType::kSnapshotSearch:
-      return snapshots_.on_search(connection, frame, now());
+      return snapshots_.on_search(connection, frame, paused_, now());
     case FrameType::kSnapshotAnswer:
       return snapshots_.on_answer(frame, now());
     case FrameType::kNeed:

@@ -140,6 +140,8 @@ class ControlPlane final : private ConnectionManager::Delegate, private ControlR
   const Config::PortRange ports_;
   ControlDelegate& events_;
   TickTimer timer_{Clock::now()};
+  Duration paused_{};       // for which this process has stood still, as far as this thread noticed
+  Duration run_delay_{};    // run_delay_of_this_thread() when it last noticed that
   bool hears_out_ = false;  // in drain_before_report(), which must not recurse
   ConnectionManager sockets_;
   ControlHistory history_;

@@ -57,6 +57,8 @@ class ControlGossip {
                     const ControlConnection* from);
   // Handles a kFormed frame of `from`; malformed ones are ignored.
   void on_formed(ControlConnection& from, const Frame& frame);
+  // Returns true if all members of the group have found each other. Sets ControlGroup::formed.
+  bool formed(uint64_t nonce, ControlGroup& group);
   // Passes on formation news that came before this process had the group's member list.
   void tell_members(uint64_t nonce);
 
@@ -72,8 +74,6 @@ class ControlGossip {
   // Sends `frame` on all open connections except `from` and local ones for which `heard` returns
   // true.
   void pass_on(ConstBytes frame, const ControlConnection* from, const Heard& heard);
-  // Returns true if all members of the group have found each other.
-  bool formed(uint64_t nonce, ControlGroup& group);
   // Returns the predicate for a flood that came over `from`: true for processes of this host that
   // have the flood already.
   Heard who_heard(ConstBytes payload, const ControlConnection& from);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/describe.h"
@@ -13,6 +14,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMostClients = 8;
+constexpr Duration kSampleInterval = std::chrono::seconds(1);
 constexpr Duration kFast = Milliseconds(5);  // a state that is made in this time is made each time
 // A search is recognized for this time, longer than its copies can be on their way. Without that,
 // members would pass copies on to each other for ever.
@@ -24,20 +26,52 @@ constexpr size_t kMostSearches = 256;  // recognized at once
 // This process answers last, since that may take a while.
 void SnapshotRelay::begin(ControlConnection& client, uint8_t request, TimePoint now) {
   if (collections_.size() >= kMostClients) return sender_.close_after_output(client);
-  const bool with_ops = (request & kWithOps) != 0;
-  Collection made{{id_, ++count_}, client.key, {}, {}, now};
-  if ((request & kWholeJob) != 0)
-    for (const auto& [nonce, group] : groups_.all())
-      for (const auto& [process, member] : group.roster.processes())
-        if (!group.left() && process != id_) made.expected.insert(process);
-  Collection& collection = collections_.emplace_back(std::move(made));
+  const uint8_t with_ops = request & kWithOps;
+  Collection& collection =
+      collections_.emplace_back(Collection{{id_, ++count_}, client.key, {}, {}, now});
+  if ((request & kWholeJob) != 0) collection.expected = members();
   if (!collection.expected.empty()) pass_on({collection.id, with_ops}, nullptr);
   for (const uint64_t process : stopped_here()) collection.stopped.insert(process);
-  sender_.send(client, make_frame(FrameType::kSnapshot, state_here(with_ops)));
+  sender_.send(client, make_frame(FrameType::kSnapshot, state_here(with_ops != 0)));
   if (end_if_complete(collection, /*late=*/false, now)) collections_.pop_back();
 }
 
-void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame, TimePoint now) {
+std::set<uint64_t> SnapshotRelay::members() const {
+  std::set<uint64_t> out;
+  for (const auto& [nonce, group] : groups_.all())
+    for (const auto& [process, member] : group.roster.processes())
+      if (!group.left() && process != id_) out.insert(process);
+  return out;
+}
+
+bool SnapshotRelay::compares_calls() const {
+  const ControlGroup* largest = nullptr;
+  for (const auto& [nonce, group] : groups_.all())
+    if (group.formed && !group.left() &&
+        (largest == nullptr ||
+         group.roster.processes().size() > largest->roster.processes().size()))
+      largest = &group;
+  return largest != nullptr && largest->roster.processes().size() > 1 &&
+         largest->roster.self().rank == 0;
+}
+
+void SnapshotRelay::sample_calls(Duration paused, TimePoint now) {
+  if (now - sampled_at_ < kSampleInterval) return;
+  sampled_at_ = now;
+  const uint64_t activity = owner_.activity();
+  if (activity == std::exchange(activity_, activity) || !compares_calls()) return;
+  if (collections_.size() >= kMostClients ||
+      std::ranges::any_of(collections_, [](const auto& one) { return !one.client; }))
+    return;
+  collections_.push_back({{id_, ++count_}, std::nullopt, members(), {}, now});
+  pass_on({collections_.back().id, kCalls}, nullptr);
+  const std::string sample = owner_.sample_calls(paused);
+  owner_.on_calls(id_, std::as_bytes(std::span(sample)), now, Clock::now());
+  if (end_if_complete(collections_.back(), /*late=*/false, now)) collections_.pop_back();
+}
+
+void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame, Duration paused,
+                              TimePoint now) {
   while (!seen_.empty() && now - seen_.front().first > kRecognized) {
     reverse_paths_.erase(seen_.front().second);
     seen_.pop_front();
@@ -49,7 +83,13 @@ void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame, TimeP
   reverse_paths_[search->id] = from.key;
   seen_.emplace_back(now, search->id);
   pass_on(*search, &from);
-  const SnapshotAnswer answer{search->id, id_, state_here(search->with_ops), stopped_here()};
+  SnapshotAnswer answer{search->id, id_, {}, {}};
+  if ((search->request & kCalls) != 0) {
+    answer.json = owner_.sample_calls(paused);
+  } else {
+    answer.json = state_here((search->request & kWithOps) != 0);
+    answer.stopped = stopped_here();
+  }
   sender_.send(from, answer.frame());
 }
 
@@ -74,7 +114,9 @@ void SnapshotRelay::on_answer(const Frame& frame, TimePoint now) {
   }
   const auto found = std::ranges::find(collections_, answer->id, &Collection::id);
   if (found == collections_.end() || found->expected.erase(answer->context_id) == 0) return;
-  if (ControlConnection* client = connection(found->client))
+  if (!found->client)
+    owner_.on_calls(answer->context_id, std::as_bytes(std::span(answer->json)), found->began, now);
+  else if (ControlConnection* client = connection(*found->client))
     sender_.send(*client, make_frame(FrameType::kSnapshot, answer->json));
   found->stopped.insert(answer->stopped.begin(), answer->stopped.end());
   if (end_if_complete(*found, /*late=*/false, now)) collections_.erase(found);
@@ -116,9 +158,13 @@ bool SnapshotRelay::end_if_complete(const Collection& collection, bool late, Tim
   const bool complete = std::ranges::all_of(collection.expected, [&](uint64_t process) {
     return collection.stopped.contains(process) || history_.departed(process);
   });
-  ControlConnection* const client = connection(collection.client);
-  if (client == nullptr) return true;
+  ControlConnection* const client = collection.client ? connection(*collection.client) : nullptr;
+  if (collection.client && client == nullptr) return true;
   if (!complete && !late) return false;
+  if (client == nullptr) {
+    owner_.on_calls_complete(now);
+    return true;
+  }
   sender_.send(*client, make_frame(FrameType::kSnapshotEnd, end_text(collection, now)));
   sender_.close_after_output(*client);
   return true;

@@ -6,10 +6,12 @@
 // Control thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -50,26 +52,39 @@ class SnapshotRelay {
   // Starts a snapshot for a client. `request` has the bits kWholeJob and kWithOps. The connection
   // closes when the answer has been sent, or at once if there are too many clients.
   void begin(ControlConnection& client, uint8_t request, TimePoint now);
+  // Collects samples of calls, which the owner gets, once a second at most. Has no effect if this
+  // process has called nothing, or is not the one that compares calls. `paused` is the time for
+  // which this process has stood still so far. Call it at each tick.
+  void sample_calls(Duration paused, TimePoint now);
   // Handles a search that came over a connection: passes it on and answers it, once. If there are
   // too many, new ones are ignored.
-  void on_search(ControlConnection& from, const Frame& frame, TimePoint now);
+  void on_search(ControlConnection& from, const Frame& frame, Duration paused, TimePoint now);
   // Handles an answer to a search of this process, or passes it on.
   void on_answer(const Frame& frame, TimePoint now);
   // Ends the snapshots of this process that are late.
   void end_late(TimePoint now);
   // Returns true while a snapshot of this process waits for answers.
-  bool waits() const { return !collections_.empty(); }
+  bool waits() const {
+    return std::ranges::any_of(collections_,
+                               [](const auto& one) { return one.client.has_value(); });
+  }
 
  private:
-  // A snapshot that a client of this process waits for.
+  // A snapshot that a client of this process waits for, or samples of calls.
   struct Collection {
     SnapshotId id;
-    uint64_t client;              // key of its connection
+    // Key of the client's connection; empty for samples of calls, which the owner gets.
+    std::optional<uint64_t> client;
     std::set<uint64_t> expected;  // processes that have not answered
     std::set<uint64_t> stopped;   // found stopped by another process
     TimePoint began;
   };
 
+  // Returns true if this process has rank 0 of the largest group, so that one process of a job
+  // compares calls.
+  bool compares_calls() const;
+  // Returns the other processes of all groups of this process.
+  std::set<uint64_t> members() const;
   // Sends a search to all members that have not got it from `from`, which may be null.
   void pass_on(const SnapshotSearch& search, const ControlConnection* from);
   // Returns the state of this process. If that took long before, the same text is returned for
@@ -94,7 +109,9 @@ class SnapshotRelay {
   ControlDelegate& owner_;
   std::string state_;  // result of state_here()
   TimePoint state_valid_until_;
-  uint64_t count_ = 0;  // snapshots of this process
+  TimePoint sampled_at_{};  // when it last looked for calls to sample
+  uint64_t activity_ = 0;   // activity() of the owner then
+  uint64_t count_ = 0;      // snapshots of this process
   std::list<Collection> collections_;
   // Searches of the last seconds, and the key of the connection by which each came first.
   std::map<SnapshotId, uint64_t> reverse_paths_;

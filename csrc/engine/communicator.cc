@@ -254,6 +254,8 @@ Error Communicator::refusal_now() const {
 }
 
 Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will_wait) {
+  const TimePoint started = Clock::now();
+  const ThreadUsage usage = measure_thread_usage(started);
   ProgressEngine& progress = context_->progress();
   // Taken before mutex_, as the lock order demands. It runs the op after mutex_ has been released.
   const auto turn = will_wait ? ProgressEngine::Guard(progress) : ProgressEngine::Guard();
@@ -264,7 +266,8 @@ Result<std::shared_ptr<Op>> Communicator::enqueue(OpRequest&& request, bool will
   if (Error error = planner_->plan(op)) return error;
   if (size() == 1) op->request.codec_map.reset();  // nothing is sent, so nothing needs compression
   if (!op->request.envelope) op->number = next_number_;
-  op->started = Clock::now();
+  op->started = started;
+  op->usage = usage;
   op->deadline = op->started + (op->request.timeout.count() > 0 ? op->request.timeout : timeout_);
   formation_->shorten(op->deadline);
   Dispatcher& dispatcher = progress.dispatcher();

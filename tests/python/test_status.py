@@ -38,7 +38,8 @@ def waits(rank: int, *on: int, **more: Any) -> dict[str, Any]:
 
 def process(*groups: dict[str, Any], stack: str = STACK, pid: int = 0) -> dict[str, Any]:
     pid = pid or 100 + groups[0]["rank"]
-    return {"host": "h", "pid": pid, "context": f"{pid:016x}", "groups": groups, "stack": stack}
+    found = {"host": "h", "pid": pid, "context": f"{pid:016x}", "groups": groups, "stack": stack}
+    return {**found, "stragglers": []}
 
 
 def missing(rank: int, state: str, **more: Any) -> dict[str, Any]:
@@ -129,6 +130,14 @@ def test_nobody_waits():
     assert _status.diagnosis_lines(found) == ["group '0' has failed", "rank 1 is lost"]
     busy = {**process(group(0)), "groups": None}
     assert "progress thread" in _status.diagnosis_lines(snapshot(busy))[1]
+
+
+def test_a_straggler_is_named(capsys):
+    one = {"group": "a" * 16, "rank": 3, "share": 0.3, "late": 0.02, "cause": "idle", "text": "why"}
+    found = snapshot({**process(group(0)), "stragglers": [one]}, process(group(3)))
+    assert _status.as_text(found).splitlines()[2] == "straggler: why"
+    assert _status.as_json(found)["stragglers"] == [one]
+    json.dumps(_status.as_json(found))
 
 
 def test_32_ranks_take_few_lines():

@@ -67,6 +67,77 @@ except RuntimeError as error:
     time.sleep(1000)
 """
 
+# Rank 2 is late in a third of its steps.
+LATE_SCRIPT = """
+import mmap, os, random, sys, threading, time
+import torch, torch.distributed as dist
+
+how, late = sys.argv[1], 0.03
+torch.set_num_threads(1)
+dist.init_process_group("ringdist")
+rank = dist.get_rank()
+pair = dist.new_group([0, 2])
+if rank == 2 and how == "busy":
+    core = min(os.sched_getaffinity(0))
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {core})
+    for _ in range(2):
+        if os.fork() == 0:
+            parent = os.getppid()
+            while os.getppid() == parent: pass
+            os._exit(0)
+if rank == 2 and how == "faults":
+    file = os.open(sys.argv[2] + ".data", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 64 << 20)
+    for _ in range(64):
+        os.write(file, os.urandom(1 << 20))
+    os.fsync(file)
+    memory = mmap.mmap(file, 64 << 20, prot=mmap.PROT_READ)
+    memory.madvise(mmap.MADV_RANDOM)
+
+def compute(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until: pass
+
+def fault():
+    memory.madvise(mmap.MADV_DONTNEED)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    until, page = time.time() + late, 0
+    while time.time() < until:
+        page += 7919
+        memory[page * 4096 % len(memory)]
+
+waits = {
+    "idle": lambda: time.sleep(late),
+    "computes": lambda: compute(late),
+    "busy": lambda: compute(late / 3),
+    "faults": fault,
+    "group": lambda: dist.recv(torch.zeros(1), src=0, group=pair),
+    "stop": lambda: None,
+}
+chance = random.Random(20261201)  # the same on all ranks
+if rank == 2:
+    open(sys.argv[2], "w").write(str(os.getpid()))
+while True:
+    is_late = how == "busy" or chance.random() < 0.3
+    if how == "group" and rank == 0 and is_late:
+        send = lambda: dist.send(torch.ones(1), dst=2, group=pair)
+        threading.Timer(2 * late, send).start()
+    time.sleep(0.01)
+    if rank == 2 and is_late:
+        waits[how]()
+    dist.all_reduce(torch.ones(1000))
+    dist.all_reduce(torch.ones(1))
+"""
+CAUSES = {
+    "idle": "idle",
+    "computes": "computes",
+    "busy": "descheduled",
+    "faults": "major_faults",
+    "group": "other_group",
+    "stop": "stopped",
+}
+
 # It compares all ranks with the first one in the order of the folder.
 TORCHFRTRACE = """
 import os, sys
@@ -80,9 +151,9 @@ main(sys.argv[1:])
 class Job:
     """Four ranks on two hosts. Rank 2, which is on the second one, does something else."""
 
-    def __init__(self, folder: Path, how: str) -> None:
+    def __init__(self, folder: Path, how: str, script: str = SCRIPT) -> None:
         self.script, self.mark = folder / "trains.py", folder / "pid"
-        self.script.write_text(SCRIPT)
+        self.script.write_text(script)
         self.hosts = net.Hosts(RANKS // PER_HOST, "1gbit")
         self.how = how
 
@@ -245,3 +316,35 @@ def test_a_host_without_its_link(tmp_path: Path):
             assert [one["rank"] for one in answer["missing"]] == [2]
             assert "its host or its link may be down" in answer["diagnosis"][1]
             job.measure(0)
+
+
+@contextlib.contextmanager
+def _stopped_often(pid: int) -> Iterator[None]:
+    """Stops a process for 80 ms again and again."""
+    stops = f"""
+import os, signal, time
+while True:
+    time.sleep(0.15)
+    os.kill({pid}, signal.SIGSTOP)
+    time.sleep(0.08)
+    os.kill({pid}, signal.SIGCONT)
+"""
+    stopper = subprocess.Popen([sys.executable, "-c", stops])
+    try:
+        yield
+    finally:
+        stopper.kill()
+        stopper.wait()
+
+
+@pytest.mark.parametrize("how", CAUSES if ROUNDS > 1 else ["idle"])
+def test_a_straggler_and_why_it_is_late(tmp_path: Path, how: str):
+    with Job(tmp_path, how, LATE_SCRIPT) as job:
+        pid = job.pid
+        with _stopped_often(pid) if how == "stop" else contextlib.nullcontext():
+            began = time.monotonic()
+            answer = job.until(LAST_HOST, lambda one: bool(one["stragglers"]))
+            print(f"\n{how}: named after {time.monotonic() - began:.1f} s")
+        [one] = answer["stragglers"]
+        assert (one["rank"], one["cause"]) == (2, CAUSES[how]), one["text"]
+        assert f"(pid {pid} on host " in one["text"]

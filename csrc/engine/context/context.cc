@@ -6,6 +6,7 @@
 
 #include "base/describe.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "engine/op/message.h"
 #include "os/fd.h"
 #include "os/host.h"
@@ -20,6 +21,8 @@ constexpr auto kProofTime = std::chrono::seconds(2);  // for a peer's control pl
 constexpr auto kDumpTime = std::chrono::milliseconds(300);
 // Both together are less than the least peer timeout, without the interval of heartbeats.
 constexpr auto kSnapshotTime = std::chrono::milliseconds(150);
+constexpr auto kSampleTime = std::chrono::milliseconds(50);
+constexpr auto kSampled = std::chrono::milliseconds(2500);
 constexpr auto kStackTime = std::chrono::milliseconds(100);
 // Descriptors per peer: the control connection, the process (pidfd) and its doorbell. A few more
 // are needed while connections are made.
@@ -302,6 +305,29 @@ std::string Context::dump() {
          known.status + "\n  listens at" + listens + "\n" + known.details;
 }
 
+// A sample covers a little more than the time since the last one. Calls that both have count once.
+std::string Context::sample_calls(Duration paused) {
+  auto groups = std::make_shared<std::vector<GroupCalls>>();
+  const auto ask = [this, groups] {
+    *groups = progress_->dispatcher().calls_since(Clock::now() - kSampled);
+  };
+  CallSample out;
+  if (progress_->call(ask, Clock::now() + kSampleTime)) out.groups = std::move(*groups);
+  out.place = "pid " + std::to_string(getpid()) + " on host " + host_name_;
+  out.paused = paused;
+  out.now = Clock::now();
+  return out.encode();
+}
+
+void Context::on_calls(uint64_t context_id, ConstBytes sample, TimePoint asked, TimePoint now) {
+  if (const auto decoded = CallSample::decode(sample))
+    stragglers_.learn(context_id, *decoded, asked, now);
+}
+
+void Context::on_calls_complete(TimePoint now) {
+  for (const std::string& line : stragglers_.evaluate(now)) log(LogLevel::kWarn, line);
+}
+
 std::string Context::snapshot(bool with_ops) {
   auto groups = std::make_shared<std::string>();
   auto ops = std::make_shared<std::string>();
@@ -314,6 +340,7 @@ std::string Context::snapshot(bool with_ops) {
   out.add("host", host_name_).add("pid", getpid()).add("context", format_id(id_));
   out.add_json("groups", answered ? *groups : "null");
   if (with_ops && answered) out.add_json("ops", *ops);
+  out.add_json("stragglers", stragglers_.json());
   return out.add("stack", main_thread_stack(kStackTime)).text();
 }
 

@@ -17,6 +17,7 @@
 #include "base/config.h"
 #include "base/thread_annotations.h"
 #include "control/control_thread.h"
+#include "engine/context/straggler_detector.h"
 #include "engine/context/task_pool.h"
 #include "engine/op/statistics.h"
 #include "engine/progress/progress_engine.h"
@@ -139,6 +140,13 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   // it also has ops, as OpLog::json(). Waits up to 150 ms for the progress engine, and up to 100 ms
   // for the main thread.
   std::string snapshot(bool with_ops) override;
+  // Implement ControlDelegate. The first waits up to 50 ms for the progress engine.
+  std::string sample_calls(Duration paused) override;
+  void on_calls(uint64_t context_id, ConstBytes sample, TimePoint asked, TimePoint now) override;
+  void on_calls_complete(TimePoint now) override;
+  uint64_t activity() const override {
+    return statistics_.ops_completed.load(std::memory_order_relaxed);
+  }
   // Records what the ops of all groups do from this call on; null ends that. Returns false if
   // another recorder is active, or if the progress engine does not answer.
   bool record(std::shared_ptr<TraceRecorder> recorder);
@@ -199,6 +207,7 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   std::unique_ptr<MembershipService> assembly_;
   std::unique_ptr<ControlThread> control_;
   std::string host_name_;
+  StragglerDetector stragglers_;  // control thread only
 
   // Not held in calls that wait for the progress engine, except in open(). No callback of the
   // progress engine takes it, so that wait cannot be a deadlock.

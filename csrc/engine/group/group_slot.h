@@ -61,6 +61,7 @@ class GroupSlot {
   void announce_leave(NoticeKind how);
 
   int rank() const { return rank_; }
+  int size() const { return size_; }
   const std::string& name() const { return config_.name; }
   uint64_t nonce() const { return nonce_; }  // 0 until set_nonce() or form()
   // Returns true if the group has formed and has ranks on several hosts.

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread_annotations.h"
+#include "os/thread_usage.h"
 #include "plan/compiled_schedule.h"
 #include "plan/fingerprint.h"
 #include "plan/op_spec.h"
@@ -61,6 +62,7 @@ class Op {
   // that was called before its group had formed may be planned again then.
   Fingerprint called{};
   TimePoint started;
+  ThreadUsage usage;  // usage of the caller before the call
   TimePoint deadline;
   bool warned = false;  // used by the lane: a warning about the op has been logged
   uint64_t record = 0;  // used by the OpLog: number of its OpRecord, or 0

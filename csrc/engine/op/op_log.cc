@@ -1,13 +1,25 @@
 #include "engine/op/op_log.h"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "base/describe.h"
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "plan/op_spec.h"
 
 namespace ringdist {
+namespace {
+
+constexpr uint64_t kMostBefore = 100;  // ops that are looked at before a call
+
+// Numbers are chosen by a hash, since each second op may be the same one of a training step. The
+// low bits of the hash depend on those of the number alone.
+uint64_t hash_of(uint64_t number) { return Hash().add(number).value() >> 40; }
+
+}  // namespace
 
 void OpLog::begin(Op& op, uint64_t nonce, int rank) {
   if (rows_.empty()) rows_.resize(kKept);
@@ -19,6 +31,7 @@ void OpLog::begin(Op& op, uint64_t nonce, int rank) {
   row.input = op.request.input.count();
   row.output = op.request.output.count();
   row.began = op.started;
+  row.usage = op.usage;
   row.rank = rank;
   row.peer = op.request.envelope ? op.request.envelope->peer : -1;
   row.sends = op.request.envelope && op.request.envelope->sends;
@@ -45,6 +58,52 @@ std::string OpLog::json() const {
     if (const OpRecord& row = rows_[(last_ + i) % kKept]; row.record != 0)
       out.push_back(json(row, since_1970));
   return json_array(out);
+}
+
+const OpLog::OpRecord* OpLog::before(uint64_t record, uint64_t back) const {
+  if (back >= record || back >= rows_.size()) return nullptr;
+  const OpRecord& row = rows_[(record - back) % kKept];
+  return row.record == record - back ? &row : nullptr;
+}
+
+std::vector<SampledCall> OpLog::calls(uint64_t nonce, int rank, TimePoint since) const {
+  std::vector<const OpRecord*> found;  // newest first
+  for (uint64_t back = 0; const OpRecord* row = before(last_, back); ++back) {
+    if (row->began < since) break;
+    if (row->nonce == nonce && row->rank == rank && row->number != 0) found.push_back(row);
+  }
+  uint64_t stride = 1;
+  while (found.size() / stride > CallSample::kMostCalls) stride *= 2;
+  std::vector<SampledCall> out;
+  for (auto row = found.rbegin(); row != found.rend(); ++row) {
+    if (hash_of((*row)->number) % stride != 0 || out.size() == CallSample::kMostCalls) continue;
+    out.push_back({(*row)->number, (*row)->began, (*row)->usage});
+    find_elsewhere(out.back(), nonce, (*row)->record);
+  }
+  return out;
+}
+
+// Ops of another group overlap each other rarely, so their times are added up.
+void OpLog::find_elsewhere(SampledCall& call, uint64_t nonce, uint64_t record) const {
+  const TimePoint from = call.began - std::chrono::microseconds(call.usage.elapsed);
+  std::map<uint64_t, Duration> in_group;
+  for (uint64_t back = 1; back <= kMostBefore; ++back) {
+    const OpRecord* const row = before(record, back);
+    if (row == nullptr || call.usage.elapsed == 0) break;
+    if (row->nonce == nonce || (row->has_ended && row->ended <= from)) continue;
+    const TimePoint until = row->has_ended ? std::min(row->ended, call.began) : call.began;
+    in_group[row->nonce] += until - std::max(row->began, from);
+  }
+  Duration most{};
+  for (const auto& [group, time] : in_group) {
+    const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+    call.elsewhere =
+        static_cast<uint32_t>(std::min<int64_t>(call.elsewhere + whole, call.usage.elapsed));
+    if (time > most) {
+      most = time;
+      call.other_group = group;
+    }
+  }
 }
 
 std::string OpLog::json(const OpRecord& row, Duration since_1970) const {

@@ -1,4 +1,5 @@
-// Log of the latest ops of a Context, in flight or ended, for `ringdist status --flight-recorder`.
+// Log of the latest ops of a Context, in flight or ended, for `ringdist status --flight-recorder`
+// and for samples of calls.
 //
 // Threads: the caller holds the lane's progress lock.
 #pragma once
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/op/call_sample.h"
 #include "engine/op/op.h"
 
 namespace ringdist {
@@ -29,6 +31,11 @@ class OpLog {
   // Op in the Python module _snapshot has, in the same order.
   std::string json() const;
 
+  // Returns the collectives of a group that `rank` of it has called since a time, oldest first. If
+  // there are more than CallSample::kMostCalls, it returns a half, a quarter and so on of them,
+  // which depends on their numbers, so that all ranks choose the same ones.
+  std::vector<SampledCall> calls(uint64_t nonce, int rank, TimePoint since) const;
+
  private:
   struct OpRecord {
     uint64_t record = 0;  // 0: none
@@ -38,6 +45,7 @@ class OpLog {
     int64_t output = 0;
     TimePoint began;
     TimePoint ended;
+    ThreadUsage usage;
     int32_t rank = 0;
     int32_t peer = -1;
     Collective kind = Collective::kAllreduce;
@@ -47,6 +55,10 @@ class OpLog {
     bool failed = false;
   };
   std::string json(const OpRecord& row, Duration since_1970) const;
+  // Returns the record before that number by `back`, or null if it is no longer there.
+  const OpRecord* before(uint64_t record, uint64_t back) const;
+  // Sets the time that the caller spent in other groups before the call.
+  void find_elsewhere(SampledCall& call, uint64_t nonce, uint64_t record) const;
 
   std::vector<OpRecord> rows_;  // kKept after the first op
   uint64_t last_ = 0;           // record of the latest op

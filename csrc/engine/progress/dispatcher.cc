@@ -324,6 +324,21 @@ std::string Dispatcher::dump() const {
   return out;
 }
 
+std::vector<GroupCalls> Dispatcher::calls_since(TimePoint since) const {
+  check_locked();
+  std::vector<GroupCalls> out;
+  for (const auto& slot : slots_) {
+    if (slot->state() != GroupSlot::State::kFormed || slot->size() < 2) continue;
+    auto calls = state_.log.calls(slot->nonce(), slot->rank(), since);
+    if (!calls.empty())
+      out.push_back({slot->nonce(), slot->name(), slot->size(), slot->rank(), std::move(calls)});
+  }
+  const auto last = [](const GroupCalls& group) { return group.calls.back().began; };
+  std::ranges::sort(out, std::greater(), last);
+  if (out.size() > CallSample::kMostGroups) out.resize(CallSample::kMostGroups);
+  return out;
+}
+
 std::string Dispatcher::snapshot() const {
   check_locked();
   std::vector<std::string> out;

@@ -165,6 +165,10 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
     return state_.log.json();
   }
 
+  // Returns what the groups that have formed have called since a time. They are
+  // CallSample::kMostGroups at most: those that called last.
+  std::vector<GroupCalls> calls_since(TimePoint since) const;
+
   // Implements TransportDelegate.
   void on_message(ContextId from, ConstBytes header, const Payload& payload) override;
   bool takes_more() const override { return !state_.any_ended; }

@@ -279,10 +279,10 @@ void UcxTransport::drop_peer(ContextId id) {
     close_after_flush(*peer);
 }
 
-// UCX 1.22 crashes if an endpoint is closed while its socket takes no more data, and the socket
-// later becomes writable just when UCX reads from it that the peer has closed its endpoint, too. It
-// then uses the endpoint that it has just freed (uct_tcp_iface_handle_events()). So happens if the
-// link to a host that was cut off works again.
+// UCX 1.22 can crash after an endpoint was closed while its socket took no more data. That happens
+// if the socket becomes writable just when UCX reads that the peer has closed its endpoint, too:
+// uct_tcp_iface_handle_events() frees the endpoint and then uses it. The link to a host that was
+// cut off works again in that moment.
 void UcxTransport::close_after_flush(Peer& peer) {
   if (!peer.endpoint) return;
   ucp_request_param_t param{};

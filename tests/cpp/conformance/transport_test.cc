@@ -188,8 +188,8 @@ TEST_P(TransportConformance, ADroppedPeerFailsItsSends) {
 }
 
 // The host of a peer was cut off while much was sent to it, so both sides have dropped each other.
-// Then the connection works again. UCX 1.22 used freed memory here: an endpoint that was closed with
-// data left reads that the peer has closed, too, and becomes writable at the same time.
+// Then the connection works again. UCX 1.22 used freed memory here: an endpoint that was closed
+// with data left reads that the peer has closed, too, and becomes writable at the same time.
 TEST_P(TransportConformance, ADroppedPeerMayBeReachedAgain) {
   constexpr int kMessages = 100;  // far more than the socket buffers hold
   const ConstBytes payload = lay(pattern(a_.transport->max_payload(), 0));

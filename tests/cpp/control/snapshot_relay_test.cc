@@ -26,8 +26,9 @@ class SnapshotRelayTest : public testing::Test, protected ControlDelegate {
   }
   void begin(uint8_t request = kWholeJob) { snapshots_.begin(client_, request, kStart); }
   void search(ControlConnection& from, SnapshotId id, bool with_ops = false) {
-    const auto frame = SnapshotSearch{id, with_ops}.frame();
-    snapshots_.on_search(from, {FrameType::kSnapshotSearch, ConstBytes(frame).subspan(5)}, now_);
+    const auto frame = SnapshotSearch{id, with_ops ? kWithOps : uint8_t{0}}.frame();
+    snapshots_.on_search(from, {FrameType::kSnapshotSearch, ConstBytes(frame).subspan(5)},
+                         Duration(0), now_);
   }
   void answer(SnapshotAnswer what) {
     const auto frame = what.frame();
@@ -57,6 +58,16 @@ class SnapshotRelayTest : public testing::Test, protected ControlDelegate {
     return with_ops ? "mine with ops" : "mine";
   }
 
+  uint64_t activity() const override { return activity_; }
+  std::string sample_calls(Duration paused) override {
+    return "sample " + std::to_string(paused.count());
+  }
+  void on_calls(uint64_t id, ConstBytes sample, TimePoint asked, TimePoint) override {
+    EXPECT_EQ(asked, kStart + std::chrono::seconds(1));
+    calls_.emplace_back(id, decode_text(sample));
+  }
+  void on_calls_complete(TimePoint) override { ++complete_; }
+
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};
   ControlGroupTable groups_;
@@ -66,6 +77,9 @@ class SnapshotRelayTest : public testing::Test, protected ControlDelegate {
   TimePoint now_ = kStart;
   int taken_ = 0;  // calls of snapshot()
   bool slow_ = false;
+  std::vector<std::pair<uint64_t, std::string>> calls_;
+  uint64_t activity_ = 0;
+  int complete_ = 0;  // calls of on_calls_complete()
   ControlConnection& client_ =
       sender_.add(0, LinkKind::kLocal, ControlConnection::State::kGreeting);
   ControlConnection& two_ = sender_.add(2);
@@ -88,7 +102,7 @@ TEST_F(SnapshotRelayTest, OpsAreThereIfTheyAreAskedFor) {
   EXPECT_EQ(texts()[0], "mine with ops");
   begin(kWholeJob | kWithOps);
   ASSERT_EQ(sender_.said[0].type, FrameType::kSnapshotSearch);
-  EXPECT_TRUE(SnapshotSearch::decode(sender_.said[0].body)->with_ops);
+  EXPECT_EQ(SnapshotSearch::decode(sender_.said[0].body)->request, kWithOps);
   sender_.said.clear();
   search(four_, {9, 1}, /*with_ops=*/true);
   EXPECT_EQ(SnapshotAnswer::decode(sender_.said.back().body)->json, "mine with ops");
@@ -227,6 +241,46 @@ TEST_F(SnapshotRelayTest, FindsProcessesThatAreStopped) {
   waitpid(child, &status, 0);
   ASSERT_TRUE(sent);
   EXPECT_EQ(sent->stopped, (Ids{2}));
+}
+
+TEST_F(SnapshotRelayTest, CollectsSamplesOfCallsForItsOwner) {
+  using Calls = std::vector<std::pair<uint64_t, std::string>>;
+  snapshots_.sample_calls(Duration(6), kStart);
+  EXPECT_TRUE(calls_.empty()) << "nothing was called";
+  const TimePoint then = kStart + std::chrono::seconds(1);
+  activity_ = 1;
+  snapshots_.sample_calls(Duration(6), then - Milliseconds(1));
+  snapshots_.sample_calls(Duration(7), then);
+  activity_ = 2;
+  snapshots_.sample_calls(Duration(8), then + std::chrono::seconds(1));  // it waits for answers
+  EXPECT_EQ(calls_, (Calls{{kMe, "sample 7"}}));
+  EXPECT_EQ(sender_.take(FrameType::kSnapshotSearch), (Ids{2, 3, 4}));
+  EXPECT_FALSE(snapshots_.waits()) << "for it no tick is brought forward";
+  for (const uint64_t process : {2, 3, 4}) answer({{kMe, 1}, process, "other", {}});
+  EXPECT_EQ(calls_.size(), 4u);
+  EXPECT_EQ(calls_.back(), (std::pair<uint64_t, std::string>(4, "other")));
+  EXPECT_EQ(complete_, 0);
+  snapshots_.end_late(then + SnapshotRelay::kLimit);
+  EXPECT_EQ(complete_, 1) << "process 5 has not answered";
+  answer({{kMe, 1}, 5, "late", {}});
+  EXPECT_EQ(calls_.size(), 4u);
+}
+
+TEST_F(SnapshotRelayTest, AnswersASearchWithASampleOfCalls) {
+  const auto frame = SnapshotSearch{{9, 1}, kCalls}.frame();
+  snapshots_.on_search(four_, {FrameType::kSnapshotSearch, ConstBytes(frame).subspan(5)},
+                       Duration(3), now_);
+  EXPECT_EQ(SnapshotAnswer::decode(sender_.said.back().body)->json, "sample 3");
+  EXPECT_EQ(taken_, 0);
+}
+
+TEST_F(SnapshotRelayTest, OneProcessComparesCalls) {
+  activity_ = 1;
+  auto members = processes_on({0, 0, 0, 1, 1, 1});
+  std::swap(members[0].rank, members[5].rank);
+  groups_.join(kNonce + 1, kMe, 5, members).formed = true;
+  snapshots_.sample_calls(Duration(0), kStart + std::chrono::seconds(1));
+  EXPECT_TRUE(calls_.empty()) << "another process has rank 0 of the largest group";
 }
 
 }  // namespace

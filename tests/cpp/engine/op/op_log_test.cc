@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace ringdist {
@@ -60,6 +61,51 @@ TEST(OpLog, KeepsTheLatest) {
   EXPECT_EQ(count(text, "all_reduce"), OpLog::kKept);
   EXPECT_EQ(count(text, "true"), 0u);
   EXPECT_LE(text.size(), size_t{1} << 19) << "the limit of SnapshotAnswer";
+}
+
+TEST(OpLog, HasTheCallsOfOneGroup) {
+  OpLog log;
+  const TimePoint start = TimePoint() + std::chrono::hours(1);
+  const auto record = [&](uint64_t number, uint64_t group, int at, int until) {
+    const auto op = make_op(number);
+    op->started = start + Milliseconds(at);
+    op->usage.elapsed = 10000;
+    log.begin(*op, group, 0);
+    log.end(*op, start + Milliseconds(until), false);
+  };
+  EXPECT_TRUE(log.calls(1, 0, start).empty());
+  record(1, 1, 0, 10);
+  record(1, 2, 12, 18);
+  record(2, 2, 19, 100);
+  record(0, 1, 19, 100);  // a send, which has no number
+  record(2, 1, 20, 100);
+  const auto calls = log.calls(1, 0, start);
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].number, 1u);
+  EXPECT_EQ(calls[0].elsewhere, 0u);
+  EXPECT_EQ(calls[1].number, 2u);
+  EXPECT_EQ(calls[1].began, start + Milliseconds(20));
+  EXPECT_EQ(calls[1].elsewhere, 7000u) << "6 ms and 1 ms of the last 10 ms";
+  EXPECT_EQ(calls[1].other_group, 2u);
+  EXPECT_EQ(log.calls(1, 0, start + Milliseconds(5)).size(), 1u);
+  EXPECT_TRUE(log.calls(1, 1, start).empty()) << "another rank";
+}
+
+TEST(OpLog, ChoosesTheSameCallsOnAllRanks) {
+  OpLog first, second;
+  for (uint64_t number = 1; number <= 1000; ++number) {
+    first.begin(*make_op(number), 1, 0);
+    if (number > 20) second.begin(*make_op(number), 1, 1);
+  }
+  const auto here = first.calls(1, 0, {}), there = second.calls(1, 1, {});
+  ASSERT_GT(here.size(), CallSample::kMostCalls / 3);
+  const auto even =
+      std::ranges::count_if(here, [](const auto& call) { return call.number % 2 == 0; });
+  EXPECT_GT(even, here.size() / 4) << "both of each two";
+  EXPECT_LT(even, here.size() * 3 / 4);
+  ASSERT_LE(here.size(), CallSample::kMostCalls);
+  for (const SampledCall& call : there)
+    EXPECT_EQ(std::ranges::count(here, call.number, &SampledCall::number), 1);
 }
 
 }  // namespace

@@ -1,0 +1,306 @@
+#include "engine/context/straggler_detector.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "base/describe.h"
+#include "base/json.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMostOpen = 512;  // ops of a group that wait for calls of further ranks
+constexpr Duration kForgotten = std::chrono::minutes(2);  // a group without samples
+constexpr int kLeastOps = 10;                             // a window with fewer does not count
+// A rank is late if it calls this much later than the ones before it. The error of the clocks and
+// this part of the mean time between ops are added.
+constexpr Duration kLate = Milliseconds(2);
+constexpr double kLatePart = 0.1;
+// A conspicuous rank was late in this part of the ops, this many times as often as the others, and
+// for this part of the time. A training step may have several ops.
+constexpr double kShare = 0.02;
+constexpr double kTimesOthers = 3;
+constexpr int kMoreThanOthers = 3;
+constexpr double kTimeLost = 0.03;
+constexpr double kDrift = 100e-6;  // most by which two clocks move apart, in seconds per second
+
+// Parts of the lateness, or of the time before the calls, from which on a cause counts.
+constexpr double kMainPart = 0.5;
+constexpr double kPausedPart = 0.15;
+
+const char* name_of(LateCause cause) {
+  switch (cause) {
+    case LateCause::kStopped:
+      return "stopped";
+    case LateCause::kElsewhere:
+      return "other_group";
+    case LateCause::kFaults:
+      return "major_faults";
+    case LateCause::kDescheduled:
+      return "descheduled";
+    case LateCause::kIdle:
+      return "idle";
+    case LateCause::kComputes:
+      return "computes";
+    case LateCause::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+std::string text_of(LateCause cause) {
+  switch (cause) {
+    case LateCause::kStopped:
+      return "its process stands still meanwhile: something stops it (SIGSTOP, a debugger, a "
+             "frozen cgroup)";
+    case LateCause::kElsewhere:
+      return "it is in operations of another group meanwhile";
+    case LateCause::kFaults:
+      return "its memory is read back from a disk (major page faults): the memory limit is too low";
+    case LateCause::kDescheduled:
+      return "its threads wait for a core, which others use: are there more busy threads than "
+             "cores?";
+    case LateCause::kIdle:
+      return "its threads do not run meanwhile: does it load data, sleep or wait for a lock?";
+    case LateCause::kComputes:
+      return "it computes longer: has it more work than the others, or a slower core?";
+    case LateCause::kUnknown:
+      break;
+  }
+  return "the cause is not known";
+}
+
+std::string format(const char* pattern, double value) {
+  std::array<char, 64> out{};
+  std::snprintf(out.data(), out.size(), pattern, value);
+  return out.data();
+}
+
+Duration grown(Duration bound, Duration age, double factor) {
+  return bound + Duration(static_cast<int64_t>(factor * kDrift * static_cast<double>(age.count())));
+}
+
+}  // namespace
+
+// The other process has read its clock between the two times here. The interval of all such
+// measurements is kept, widened by the drift.
+StragglerDetector::RemoteClock& StragglerDetector::compare_clocks(uint64_t process, TimePoint there,
+                                                                  TimePoint asked,
+                                                                  TimePoint received) {
+  RemoteClock& clock = clocks_[process];
+  const Duration low = there - received, high = there - asked;
+  const Duration age = received - clock.measured;
+  const Duration old_low = grown(clock.low, age, -1), old_high = grown(clock.high, age, 1);
+  const bool first = clock.measured == TimePoint();
+  clock.low = first || low > old_high ? low : std::max(low, old_low);
+  clock.high = first || high < old_low || low > old_high ? high : std::min(high, old_high);
+  clock.measured = received;
+  return clock;
+}
+
+void StragglerDetector::learn(uint64_t process, const CallSample& sample, TimePoint asked,
+                              TimePoint received) {
+  const bool first = !clocks_.contains(process);
+  RemoteClock& clock = compare_clocks(process, sample.now, asked, received);
+  const Duration paused = first ? Duration(0) : sample.paused - clock.paused;
+  clock.paused = sample.paused;
+  const Duration offset = (clock.low + clock.high) / 2, error = (clock.high - clock.low) / 2;
+  for (const GroupCalls& from : sample.groups) {
+    if (from.size < 2 || from.rank < 0 || from.rank >= from.size) continue;
+    WatchedGroup& group = groups_[from.id];
+    if (group.places.empty()) {
+      group.name = from.name;
+      group.places.resize(static_cast<size_t>(from.size));
+      group.window = {received, 0, 0, std::vector<RankWindow>(group.places.size())};
+    }
+    if (group.places.size() != static_cast<size_t>(from.size)) continue;
+    const auto rank = static_cast<size_t>(from.rank);
+    group.places[rank] = sample.place;
+    group.heard = received;
+    group.window.ranks[rank].paused += paused;
+    for (const SampledCall& call : from.calls) {
+      if (call.number <= group.last) continue;
+      OpCalls& op = group.open[call.number];
+      op.by_rank.resize(group.places.size());
+      Call& mine = op.by_rank[rank];
+      if (!std::exchange(mine.known, true)) ++op.known;
+      mine.began = call.began - offset;
+      mine.error = error;
+      mine.what = call;
+    }
+    while (group.open.size() > kMostOpen) group.open.erase(group.open.begin());
+  }
+}
+
+void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCalls& calls) {
+  std::vector<size_t> order(calls.by_rank.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto began = [&](size_t rank) { return calls.by_rank[rank].began; };
+  std::ranges::sort(order, {}, began);
+  if (group.last != 0 && number > group.last) {
+    const double interval =
+        seconds(began(order[0]) - group.last_at) / static_cast<double>(number - group.last);
+    constexpr double kWeight = 0.05;  // weight of the newest one
+    group.interval += (group.interval == 0 ? 1 : kWeight) * (interval - group.interval);
+  }
+  group.window.numbers += group.last != 0 ? number - group.last : 1;
+  group.last = number;
+  group.last_at = began(order[0]);
+  Duration error{};
+  for (const Call& call : calls.by_rank) error = std::max(error, call.error);
+  const Duration limit = kLate + 2 * error +
+                         std::chrono::duration_cast<Duration>(
+                             std::chrono::duration<double>(kLatePart * group.interval));
+  ++group.window.ops;
+  // Up to a quarter of the ranks may be late together.
+  for (size_t late = 1; late <= std::max<size_t>(1, order.size() / 4); ++late) {
+    const size_t first = order.size() - late;
+    if (began(order[first]) - began(order[first - 1]) <= limit) continue;
+    for (size_t i = first; i < order.size(); ++i)
+      add_late(group.window.ranks[order[i]], calls.by_rank[order[i]].what,
+               began(order[i]) - began(order[first - 1]));
+    break;
+  }
+}
+
+void StragglerDetector::add_late(RankWindow& rank, const SampledCall& call, Duration late) {
+  ++rank.late;
+  rank.lateness += late;
+  if (call.usage.elapsed == 0) return;
+  ++rank.measured;
+  rank.measured_lateness += late;
+  rank.elapsed += call.usage.elapsed;
+  rank.cpu += call.usage.cpu;
+  rank.run_delay += call.usage.run_delay;
+  rank.faults += call.usage.major_faults;
+  rank.elsewhere += call.elsewhere;
+  if (call.elsewhere > 0) rank.other_group = call.other_group;
+}
+
+std::vector<std::string> StragglerDetector::evaluate(TimePoint now) {
+  std::vector<std::string> out;
+  std::erase_if(groups_, [&](const auto& one) { return now - one.second.heard > kForgotten; });
+  std::erase_if(clocks_, [&](const auto& one) { return now - one.second.measured > kForgotten; });
+  for (auto& [id, group] : groups_) {
+    while (!group.open.empty() &&
+           group.open.begin()->second.known < static_cast<int>(group.places.size()) &&
+           std::ranges::any_of(
+               group.open,
+               [&](const auto& one) {
+                 return one.second.known == static_cast<int>(group.places.size());
+               }))
+      group.open.erase(group.open.begin());  // not all ranks have sampled that one
+    for (auto it = group.open.begin();
+         it != group.open.end() && it->second.known == static_cast<int>(group.places.size());
+         it = group.open.erase(it))
+      judge(group, it->first, it->second);
+    if (now - group.window.began < kWindow) continue;
+    group.past.push_back(
+        std::exchange(group.window, {now, 0, 0, std::vector<RankWindow>(group.places.size())}));
+    if (group.past.size() > kWindows) group.past.pop_front();
+    const auto found = straggler_of(group);
+    if (found && (!group.named || group.named->rank != found->rank))
+      out.push_back(describe(group, *found));
+    if (!found && group.named)
+      out.push_back("rank " + std::to_string(group.named->rank) + " of group '" + group.name +
+                    "' is no longer late");
+    group.named = found;
+  }
+  return out;
+}
+
+bool StragglerDetector::conspicuous(const Window& window, size_t rank) {
+  if (window.ops < kLeastOps) return false;
+  const int late = window.ranks[rank].late;
+  const double sampled = window.ops / static_cast<double>(window.numbers);
+  const double lost = seconds(window.ranks[rank].lateness) / sampled;
+  int others = -late;
+  for (const RankWindow& one : window.ranks) others += one.late;
+  const double mean = others / static_cast<double>(window.ranks.size() - 1);
+  return lost >= kTimeLost * seconds(kWindow) && late >= kShare * window.ops &&
+         late >= kTimesOthers * mean + kMoreThanOthers;
+}
+
+// A rank that is named stays so while any of the windows shows it.
+std::optional<StragglerDetector::Straggler> StragglerDetector::straggler_of(
+    const WatchedGroup& group) {
+  if (group.past.size() < kWindows) return std::nullopt;
+  std::optional<Straggler> out;
+  int most = 0;
+  for (size_t rank = 0; rank < group.places.size(); ++rank) {
+    const auto shows = [&](const Window& window) { return conspicuous(window, rank); };
+    const bool is_named = group.named && group.named->rank == static_cast<int>(rank);
+    if (is_named ? !std::ranges::any_of(group.past, shows)
+                 : !std::ranges::all_of(group.past, shows))
+      continue;
+    RankWindow sum;
+    int ops = 0;
+    for (const Window& window : group.past) {
+      const RankWindow& one = window.ranks[rank];
+      ops += window.ops;
+      sum.late += one.late;
+      sum.lateness += one.lateness;
+      sum.paused += one.paused;
+      sum.measured += one.measured;
+      sum.measured_lateness += one.measured_lateness;
+      sum.elapsed += one.elapsed;
+      sum.cpu += one.cpu;
+      sum.run_delay += one.run_delay;
+      sum.elsewhere += one.elsewhere;
+      sum.faults += one.faults;
+      if (one.elsewhere > 0) sum.other_group = one.other_group;
+    }
+    if (sum.late <= most) continue;
+    most = sum.late;
+    out = Straggler{static_cast<int>(rank), sum.late / static_cast<double>(ops),
+                    seconds(sum.lateness) / sum.late, cause_of(sum), sum.other_group};
+  }
+  return out;
+}
+
+LateCause StragglerDetector::cause_of(const RankWindow& rank) {
+  const double late = seconds(rank.lateness);
+  if (seconds(rank.paused) > kPausedPart * late) return LateCause::kStopped;
+  if (rank.measured == 0) return LateCause::kUnknown;
+  const double measured = seconds(rank.measured_lateness) * 1e6;  // microseconds
+  const auto is_main = [&](uint64_t part) {
+    return static_cast<double>(part) > kMainPart * measured;
+  };
+  if (is_main(rank.elsewhere)) return LateCause::kElsewhere;
+  const uint64_t ran = rank.cpu + rank.run_delay;
+  const uint64_t idle = rank.elapsed > ran ? rank.elapsed - ran : 0;
+  if (rank.faults >= static_cast<uint64_t>(rank.measured) && is_main(idle))
+    return LateCause::kFaults;
+  if (is_main(rank.run_delay)) return LateCause::kDescheduled;
+  return is_main(idle) ? LateCause::kIdle : LateCause::kComputes;
+}
+
+std::string StragglerDetector::describe(const WatchedGroup& group, const Straggler& one) const {
+  const auto other = groups_.find(one.other_group);
+  const std::string in = one.cause == LateCause::kElsewhere && other != groups_.end()
+                             ? " ('" + other->second.name + "')"
+                             : "";
+  return "rank " + std::to_string(one.rank) + " of group '" + group.name + "' (" +
+         group.places[static_cast<size_t>(one.rank)] + ") holds up the others: it calls " +
+         format("%.0f", 100 * one.share) + " % of the operations " +
+         format("%.3g", 1000 * one.lateness) + " ms after them; " + text_of(one.cause) + in;
+}
+
+std::string StragglerDetector::json() const {
+  std::vector<std::string> out;
+  for (const auto& [id, group] : groups_)
+    if (const auto& one = group.named)
+      out.push_back(JsonObject()
+                        .add("group", format_id(id))
+                        .add("rank", one->rank)
+                        .add("share", one->share)
+                        .add("late", one->lateness)
+                        .add("cause", name_of(one->cause))
+                        .add("text", describe(group, *one))
+                        .text());
+  return json_array(out);
+}
+
+}  // namespace ringdist

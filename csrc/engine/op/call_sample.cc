@@ -1,0 +1,66 @@
+#include "engine/op/call_sample.h"
+
+#include "base/serialize.h"
+
+namespace ringdist {
+namespace {
+
+constexpr size_t kMostName = 256;  // bytes of a name
+
+int64_t ticks(TimePoint when) { return when.time_since_epoch().count(); }
+TimePoint time_of(int64_t ticks) { return TimePoint(Duration(ticks)); }
+
+void put(Writer& out, const SampledCall& call) {
+  out.put(call.number).put(ticks(call.began)).put(call.usage);
+  out.put(call.elsewhere).put(call.other_group);
+}
+
+SampledCall get_call(Reader& in) {
+  SampledCall out;
+  out.number = in.get<uint64_t>();
+  out.began = time_of(in.get<int64_t>());
+  out.usage = in.get<ThreadUsage>();
+  out.elsewhere = in.get<uint32_t>();
+  out.other_group = in.get<uint64_t>();
+  return out;
+}
+
+}  // namespace
+
+std::string CallSample::encode() const {
+  Writer out;
+  out.put_string(place).put(ticks(now)).put(static_cast<int64_t>(paused.count()));
+  out.put(static_cast<uint32_t>(groups.size()));
+  for (const GroupCalls& group : groups) {
+    out.put(group.id).put_string(group.name).put(group.size).put(group.rank);
+    out.put(static_cast<uint32_t>(group.calls.size()));
+    for (const SampledCall& call : group.calls) put(out, call);
+  }
+  const auto bytes = out.take();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::optional<CallSample> CallSample::decode(ConstBytes bytes) {
+  Reader in(bytes);
+  CallSample out;
+  out.place = in.get_text(kMostName);
+  out.now = time_of(in.get<int64_t>());
+  out.paused = Duration(in.get<int64_t>());
+  const auto groups = in.get<uint32_t>();
+  if (groups > kMostGroups) return std::nullopt;
+  for (uint32_t i = 0; i < groups && in.ok(); ++i) {
+    GroupCalls group;
+    group.id = in.get<uint64_t>();
+    group.name = in.get_text(kMostName);
+    group.size = in.get<int32_t>();
+    group.rank = in.get<int32_t>();
+    const auto calls = in.get<uint32_t>();
+    if (calls > kMostCalls) return std::nullopt;
+    for (uint32_t k = 0; k < calls && in.ok(); ++k) group.calls.push_back(get_call(in));
+    out.groups.push_back(std::move(group));
+  }
+  if (!in.ended()) return std::nullopt;
+  return out;
+}
+
+}  // namespace ringdist
