@@ -122,8 +122,9 @@ class Transport {
   // Returns true once everything that an ended peer process had sent, and that can still be read,
   // has been delivered. Otherwise call it again after progress().
   virtual bool drained(ContextId) { return true; }
-  // Forgets a peer after its process has ended. Completes every send to it with an Error. While the
-  // system may still read the memory of a send, that is not completed, at the latest by close().
+  // Forgets a peer after its process has ended. Completes every send to it with an Error. If the
+  // system may still read the memory of a send, that send completes later, at the latest in
+  // close().
   virtual void drop_peer(ContextId peer) = 0;
   // Begins a flush: requests the peers to confirm what was sent to them until this call. A
   // completed send may still lie in the kernel, which drops it if this process ends with unread

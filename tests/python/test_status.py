@@ -132,7 +132,7 @@ def test_nobody_waits():
     assert "progress thread" in _status.diagnosis_lines(snapshot(busy))[1]
 
 
-def test_a_straggler_is_named(capsys):
+def test_a_straggler_is_named():
     one = {"group": "a" * 16, "rank": 3, "share": 0.3, "late": 0.02, "cause": "idle", "text": "why"}
     found = snapshot({**process(group(0)), "stragglers": [one]}, process(group(3)))
     assert _status.as_text(found).splitlines()[2] == "straggler: why"

@@ -313,7 +313,7 @@ std::string Context::sample_calls(Duration paused) {
   };
   CallSample out;
   if (progress_->call(ask, Clock::now() + kSampleTime)) out.groups = std::move(*groups);
-  out.place = "pid " + std::to_string(getpid()) + " on host " + host_name_;
+  out.place = describe_process(getpid(), host_name_);
   out.paused = paused;
   out.now = Clock::now();
   return out.encode();

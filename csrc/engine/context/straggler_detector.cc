@@ -1,6 +1,7 @@
 #include "engine/context/straggler_detector.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <numeric>
 #include <utility>
@@ -30,47 +31,41 @@ constexpr double kDrift = 100e-6;  // most by which two clocks move apart, in se
 constexpr double kMainPart = 0.5;
 constexpr double kPausedPart = 0.15;
 
-const char* name_of(LateCause cause) {
-  switch (cause) {
-    case LateCause::kStopped:
-      return "stopped";
-    case LateCause::kElsewhere:
-      return "other_group";
-    case LateCause::kFaults:
-      return "major_faults";
-    case LateCause::kDescheduled:
-      return "descheduled";
-    case LateCause::kIdle:
-      return "idle";
-    case LateCause::kComputes:
-      return "computes";
-    case LateCause::kUnknown:
-      break;
-  }
-  return "unknown";
-}
+// A cause as users see it.
+struct CauseRow {
+  LateCause cause;
+  const char* name;  // in JSON
+  const char* text;
+};
 
-std::string text_of(LateCause cause) {
-  switch (cause) {
-    case LateCause::kStopped:
-      return "its process stands still meanwhile: something stops it (SIGSTOP, a debugger, a "
-             "frozen cgroup)";
-    case LateCause::kElsewhere:
-      return "it is in operations of another group meanwhile";
-    case LateCause::kFaults:
-      return "its memory is read back from a disk (major page faults): the memory limit is too low";
-    case LateCause::kDescheduled:
-      return "its threads wait for a core, which others use: are there more busy threads than "
-             "cores?";
-    case LateCause::kIdle:
-      return "its threads do not run meanwhile: does it load data, sleep or wait for a lock?";
-    case LateCause::kComputes:
-      return "it computes longer: has it more work than the others, or a slower core?";
-    case LateCause::kUnknown:
-      break;
-  }
-  return "the cause is not known";
-}
+// By value of LateCause.
+constexpr std::array kCauses = {
+    CauseRow{LateCause::kUnknown, "unknown", "the cause is not known"},
+    CauseRow{LateCause::kStopped, "stopped",
+             "its process stands still meanwhile: something stops it (SIGSTOP, a debugger, a "
+             "frozen cgroup)"},
+    CauseRow{LateCause::kElsewhere, "other_group",
+             "it is in operations of another group meanwhile"},
+    CauseRow{LateCause::kFaults, "major_faults",
+             "its memory is read back from a disk (major page faults): the memory limit is too "
+             "low"},
+    CauseRow{LateCause::kDescheduled, "descheduled",
+             "its threads wait for a core, which others use: are there more busy threads than "
+             "cores?"},
+    CauseRow{LateCause::kIdle, "idle",
+             "its threads do not run meanwhile: does it load data, sleep or wait for a lock?"},
+    CauseRow{LateCause::kComputes, "computes",
+             "it computes longer: has it more work than the others, or a slower core?"},
+};
+static_assert(
+    [] {
+      for (size_t i = 0; i < kCauses.size(); ++i)
+        if (kCauses[i].cause != static_cast<LateCause>(i)) return false;
+      return kCauses.back().cause == LateCause::kComputes;
+    }(),
+    "a cause without a row, or in another order");
+
+const CauseRow& row_of(LateCause cause) { return kCauses[static_cast<size_t>(cause)]; }
 
 std::string format(const char* pattern, double value) {
   std::array<char, 64> out{};
@@ -139,13 +134,14 @@ void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCall
   std::iota(order.begin(), order.end(), 0);
   const auto began = [&](size_t rank) { return calls.by_rank[rank].began; };
   std::ranges::sort(order, {}, began);
-  if (group.last != 0 && number > group.last) {
-    const double interval =
-        seconds(began(order[0]) - group.last_at) / static_cast<double>(number - group.last);
+  const bool first_op = group.last == 0;
+  const uint64_t step = first_op ? 1 : number - group.last;  // ops since the last one
+  if (!first_op) {
+    const double interval = seconds(began(order[0]) - group.last_at) / static_cast<double>(step);
     constexpr double kWeight = 0.05;  // weight of the newest one
     group.interval += (group.interval == 0 ? 1 : kWeight) * (interval - group.interval);
   }
-  group.window.numbers += group.last != 0 ? number - group.last : 1;
+  group.window.numbers += step;
   group.last = number;
   group.last_at = began(order[0]);
   Duration error{};
@@ -159,24 +155,40 @@ void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCall
     const size_t first = order.size() - late;
     if (began(order[first]) - began(order[first - 1]) <= limit) continue;
     for (size_t i = first; i < order.size(); ++i)
-      add_late(group.window.ranks[order[i]], calls.by_rank[order[i]].what,
-               began(order[i]) - began(order[first - 1]));
+      group.window.ranks[order[i]].add(
+          late_call(calls.by_rank[order[i]].what, began(order[i]) - began(order[first - 1])));
     break;
   }
 }
 
-void StragglerDetector::add_late(RankWindow& rank, const SampledCall& call, Duration late) {
-  ++rank.late;
-  rank.lateness += late;
-  if (call.usage.elapsed == 0) return;
-  ++rank.measured;
-  rank.measured_lateness += late;
-  rank.elapsed += call.usage.elapsed;
-  rank.cpu += call.usage.cpu;
-  rank.run_delay += call.usage.run_delay;
-  rank.faults += call.usage.major_faults;
-  rank.elsewhere += call.elsewhere;
-  if (call.elsewhere > 0) rank.other_group = call.other_group;
+StragglerDetector::RankWindow StragglerDetector::late_call(const SampledCall& call, Duration late) {
+  RankWindow out;
+  out.late = 1;
+  out.lateness = late;
+  if (call.usage.elapsed == 0) return out;
+  out.measured = 1;
+  out.measured_lateness = late;
+  out.elapsed = call.usage.elapsed;
+  out.cpu = call.usage.cpu;
+  out.run_delay = call.usage.run_delay;
+  out.faults = call.usage.major_faults;
+  out.elsewhere = call.elsewhere;
+  out.other_group = call.other_group;
+  return out;
+}
+
+void StragglerDetector::RankWindow::add(const RankWindow& more) {
+  late += more.late;
+  lateness += more.lateness;
+  paused += more.paused;
+  measured += more.measured;
+  measured_lateness += more.measured_lateness;
+  elapsed += more.elapsed;
+  cpu += more.cpu;
+  run_delay += more.run_delay;
+  elsewhere += more.elsewhere;
+  faults += more.faults;
+  if (more.elsewhere > 0) other_group = more.other_group;
 }
 
 std::vector<std::string> StragglerDetector::evaluate(TimePoint now) {
@@ -184,16 +196,11 @@ std::vector<std::string> StragglerDetector::evaluate(TimePoint now) {
   std::erase_if(groups_, [&](const auto& one) { return now - one.second.heard > kForgotten; });
   std::erase_if(clocks_, [&](const auto& one) { return now - one.second.measured > kForgotten; });
   for (auto& [id, group] : groups_) {
-    while (!group.open.empty() &&
-           group.open.begin()->second.known < static_cast<int>(group.places.size()) &&
-           std::ranges::any_of(
-               group.open,
-               [&](const auto& one) {
-                 return one.second.known == static_cast<int>(group.places.size());
-               }))
-      group.open.erase(group.open.begin());  // not all ranks have sampled that one
-    for (auto it = group.open.begin();
-         it != group.open.end() && it->second.known == static_cast<int>(group.places.size());
+    const auto complete = [&](const auto& one) { return one.second.known == group.places.size(); };
+    // Not all ranks have sampled those before the first complete one.
+    if (const auto first = std::ranges::find_if(group.open, complete); first != group.open.end())
+      group.open.erase(group.open.begin(), first);
+    for (auto it = group.open.begin(); it != group.open.end() && complete(*it);
          it = group.open.erase(it))
       judge(group, it->first, it->second);
     if (now - group.window.began < kWindow) continue;
@@ -238,19 +245,8 @@ std::optional<StragglerDetector::Straggler> StragglerDetector::straggler_of(
     RankWindow sum;
     int ops = 0;
     for (const Window& window : group.past) {
-      const RankWindow& one = window.ranks[rank];
       ops += window.ops;
-      sum.late += one.late;
-      sum.lateness += one.lateness;
-      sum.paused += one.paused;
-      sum.measured += one.measured;
-      sum.measured_lateness += one.measured_lateness;
-      sum.elapsed += one.elapsed;
-      sum.cpu += one.cpu;
-      sum.run_delay += one.run_delay;
-      sum.elsewhere += one.elsewhere;
-      sum.faults += one.faults;
-      if (one.elsewhere > 0) sum.other_group = one.other_group;
+      sum.add(window.ranks[rank]);
     }
     if (sum.late <= most) continue;
     most = sum.late;
@@ -285,7 +281,7 @@ std::string StragglerDetector::describe(const WatchedGroup& group, const Straggl
   return "rank " + std::to_string(one.rank) + " of group '" + group.name + "' (" +
          group.places[static_cast<size_t>(one.rank)] + ") holds up the others: it calls " +
          format("%.0f", 100 * one.share) + " % of the operations " +
-         format("%.3g", 1000 * one.lateness) + " ms after them; " + text_of(one.cause) + in;
+         format("%.3g", 1000 * one.lateness) + " ms after them; " + row_of(one.cause).text + in;
 }
 
 std::string StragglerDetector::json() const {
@@ -297,7 +293,7 @@ std::string StragglerDetector::json() const {
                         .add("rank", one->rank)
                         .add("share", one->share)
                         .add("late", one->lateness)
-                        .add("cause", name_of(one->cause))
+                        .add("cause", row_of(one->cause).name)
                         .add("text", describe(group, *one))
                         .text());
   return json_array(out);

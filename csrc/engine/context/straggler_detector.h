@@ -8,7 +8,6 @@
 // One thread at a time; no I/O.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -62,7 +61,7 @@ class StragglerDetector {
   // Calls of one op by the ranks of a group.
   struct OpCalls {
     std::vector<Call> by_rank;
-    int known = 0;
+    size_t known = 0;
   };
   // Behaviour of a rank in a window. The times are those of its late calls.
   struct RankWindow {
@@ -77,6 +76,8 @@ class StragglerDetector {
     uint64_t elsewhere = 0;
     uint64_t faults = 0;
     uint64_t other_group = 0;
+
+    void add(const RankWindow& more);
   };
   struct Window {
     TimePoint began;
@@ -112,7 +113,7 @@ class StragglerDetector {
                               TimePoint received);
   // Finds the late ranks of an op that all ranks have called.
   static void judge(WatchedGroup& group, uint64_t number, const OpCalls& calls);
-  static void add_late(RankWindow& rank, const SampledCall& call, Duration late);
+  static RankWindow late_call(const SampledCall& call, Duration late);
   // Returns the rank that the last windows show as a straggler.
   static std::optional<Straggler> straggler_of(const WatchedGroup& group);
   static bool conspicuous(const Window& window, size_t rank);

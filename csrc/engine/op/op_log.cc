@@ -85,11 +85,12 @@ std::vector<SampledCall> OpLog::calls(uint64_t nonce, int rank, TimePoint since)
 
 // Ops of another group overlap each other rarely, so their times are added up.
 void OpLog::find_elsewhere(SampledCall& call, uint64_t nonce, uint64_t record) const {
+  if (call.usage.elapsed == 0) return;
   const TimePoint from = call.began - std::chrono::microseconds(call.usage.elapsed);
   std::map<uint64_t, Duration> in_group;
   for (uint64_t back = 1; back <= kMostBefore; ++back) {
     const OpRecord* const row = before(record, back);
-    if (row == nullptr || call.usage.elapsed == 0) break;
+    if (row == nullptr) break;
     if (row->nonce == nonce || (row->has_ended && row->ended <= from)) continue;
     const TimePoint until = row->has_ended ? std::min(row->ended, call.began) : call.began;
     in_group[row->nonce] += until - std::max(row->began, from);

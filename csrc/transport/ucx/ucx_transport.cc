@@ -193,8 +193,8 @@ ucs_status_t UcxTransport::on_message(void* arg, const void* header, size_t head
 
 void UcxTransport::on_endpoint_error(void* arg, ucp_ep_h, ucs_status_t status) {
   auto* peer = static_cast<Peer*>(arg);
-  if (peer->broken && !peer->gone) return;
   if (!peer->gone) {
+    if (peer->broken) return;
     std::lock_guard lock(peer->transport->peers_mutex_);  // reaches() reads it on other threads
     peer->broken = ucx_error("the connection broke", status);
   }
