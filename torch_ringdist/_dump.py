@@ -36,7 +36,8 @@ _DUMP = 0x21
 _SNAPSHOT_REQUEST = 0x22
 _SNAPSHOT = 0x23
 _SNAPSHOT_END = 0x24
-_WHOLE_JOB, _WITH_OPS = 1, 2  # bits of the body of the request
+_WHOLE_JOB = 1  # a bit of the body of the request
+WITH_OPS, WITH_STATISTICS = 2, 8  # two more
 _MAX_BODY = 64 << 20
 _LISTENING = "00010000"  # __SO_ACCEPTCON in the flags column of /proc/net/unix
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
@@ -109,7 +110,7 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
     return states, problems
 
 
-def snapshot(pid: int, name: str, timeout: float, with_ops: bool = False) -> list[str]:
+def snapshot(pid: int, name: str, timeout: float, details: int = 0) -> list[str]:
     """Returns the texts of a snapshot of a job: JSON for each process that has answered, and at
     last JSON about the others, as csrc/control/snapshot_relay.h describes it.
 
@@ -117,14 +118,15 @@ def snapshot(pid: int, name: str, timeout: float, with_ops: bool = False) -> lis
         pid: a process of this user, or of any user where this one is root.
         name: the name of its socket, as find_all() returns it.
         timeout: seconds to wait for the last text.
-        with_ops: each process also sends its latest operations.
+        details: WITH_OPS and WITH_STATISTICS, or their sum: each process also sends its latest
+            operations, or the statistics of its operations and peers.
 
     Raises:
         OfAnotherUser: the socket is that of another user's process.
         DumpError: no permission, or no answer in time.
     """
-    request = bytes([_WHOLE_JOB | (_WITH_OPS if with_ops else 0)])
-    return _request(pid, name, _SNAPSHOT_REQUEST, request, timeout, only_ours=True)
+    body = bytes([_WHOLE_JOB | details])
+    return _request(pid, name, _SNAPSHOT_REQUEST, body, timeout, only_ours=True)
 
 
 def find(pid: int) -> list[str]:

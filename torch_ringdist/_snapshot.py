@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch_ringdist import _dump
+from torch_ringdist import _dump, _statistics
 from torch_ringdist._dump import DumpError
+from torch_ringdist._statistics import Statistics
 
 _VERSION = 1
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -126,6 +127,7 @@ class Process:
         stack: the Python stack of its main thread, the newest call first; empty if unknown.
         ops: the latest operations, if they were requested.
         stragglers: the late ranks that it has found. One process of a job looks for them.
+        statistics: figures of its operations and peers, if they were requested.
     """
 
     context: str
@@ -138,6 +140,7 @@ class Process:
     silent_for: float | None = None
     ops: tuple[Op, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
+    statistics: Statistics | None = None
 
     @property
     def at(self) -> Frame | None:
@@ -224,6 +227,7 @@ def _answered(told: dict[str, Any]) -> Process:
         stack=tuple(Frame(file, int(line), at) for file, line, at in _FRAME.findall(told["stack"])),
         ops=tuple(Op(*one) for one in told.get("ops", ())),
         stragglers=tuple(_straggler(one) for one in told["stragglers"]),
+        statistics=_statistics.parse(told["statistics"]) if "statistics" in told else None,
     )
 
 
@@ -263,7 +267,7 @@ def _ranks_of(processes: Sequence[Process]) -> dict[str, int]:
 
 
 def take(
-    pid: int | None = None, timeout: float = 2.0, with_ops: bool = False
+    pid: int | None = None, timeout: float = 2.0, details: int = 0
 ) -> tuple[list[Snapshot], list[str]]:
     """Returns snapshots of this user's jobs that have a process here, for root those of all users,
     and errors of processes that did not answer.
@@ -271,7 +275,7 @@ def take(
     Args:
         pid: only the job of this process, which may be stopped.
         timeout: seconds to wait for the answer of a process.
-        with_ops: the latest operations, too.
+        details: sum of WITH_OPS and WITH_STATISTICS, as in _dump.snapshot().
 
     Raises:
         DumpError: there is no such process, it has no group, or nobody of its job answers.
@@ -289,7 +293,7 @@ def take(
         if _context_in(name) in seen or _is_stopped(owner):
             continue
         try:
-            snapshot = parse(_dump.snapshot(owner, name, timeout, with_ops))
+            snapshot = parse(_dump.snapshot(owner, name, timeout, details))
         except _dump.OfAnotherUser as error:
             problems += [str(error)] if owner == pid else []
             continue

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torch_ringdist import _flight_recorder, _snapshot
-from torch_ringdist._dump import DumpError
+from torch_ringdist import _flight_recorder, _snapshot, _statistics
+from torch_ringdist._dump import WITH_OPS, WITH_STATISTICS, DumpError
 from torch_ringdist._printable import escaped
 from torch_ringdist._snapshot import GroupState, Process, Snapshot
 from torch_ringdist._units import counted, table
@@ -30,6 +30,7 @@ examples:
   ringdist status --watch      the same every second, until Ctrl-C
   ringdist status --flight-recorder fr && torchfrtrace fr
       Compare the operations of all ranks: which one has another shape, or is missing.
+  ringdist status --statistics     which operations take the time, and who waits for whom
   ringdist status --json | jq '.jobs[0].missing'
 """
 
@@ -45,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("pid", type=int, nargs="?", metavar="PID", help="a process of the job; default: all jobs")
     add("--json", action="store_true", help="print JSON instead of text")
     add("--watch", action="store_true", help="show it anew every second (needs rich)")
+    add(
+        "--statistics",
+        action="store_true",
+        help="also how many operations of each size there were, how long they took and waited, and "
+        "the data exchanged with each peer, since the first group",
+    )
     add(
         "--flight-recorder",
         type=Path,
@@ -63,11 +70,12 @@ def run(args: argparse.Namespace) -> None:
         OSError: the files of --flight-recorder cannot be written.
     """
     folder = args.flight_recorder
-    if args.watch and (args.json or folder):
-        raise ValueError("--watch goes neither with --json nor with --flight-recorder")
+    if args.watch and (args.json or folder or args.statistics):
+        raise ValueError("--watch goes without --json, --flight-recorder and --statistics")
     if args.watch:
         return _watch(args.pid)
-    snapshots, problems = _snapshot.take(args.pid, with_ops=folder is not None)
+    details = (WITH_OPS if folder else 0) | (WITH_STATISTICS if args.statistics else 0)
+    snapshots, problems = _snapshot.take(args.pid, details=details)
     if folder is not None:
         if len(snapshots) != 1:
             raise ValueError(
@@ -271,7 +279,17 @@ def as_text(snapshot: Snapshot) -> str:
             )
         )
     late = [f"straggler: {one.text}" for one in snapshot.stragglers]
-    return "\n".join([*diagnosis_lines(snapshot), *late, "", *table(lines)])
+    return "\n".join([*diagnosis_lines(snapshot), *late, "", *table(lines), *_figures(snapshot)])
+
+
+def _figures(snapshot: Snapshot) -> list[str]:
+    """Returns the statistics, if they were requested."""
+    known = [
+        (snapshot.ranks.get(one.context), one.statistics)
+        for one in snapshot.processes
+        if one.statistics is not None
+    ]
+    return ["", _statistics.as_text(known)] if known else []
 
 
 def _processes(processes: Sequence[Process]) -> str:

@@ -42,9 +42,9 @@ struct ControlDelegate {
   virtual void on_control_failed(const Error& cause) = 0;
   // Returns lines that describe the owner's current work, for a human.
   virtual std::string dump() = 0;
-  // Returns the state of this process as JSON on one line, for a snapshot; `with_ops` also its
-  // latest ops.
-  virtual std::string snapshot(bool with_ops) = 0;
+  // Returns the state of this process as JSON on one line, for a snapshot. `request` may have the
+  // bits kWithOps and kWithStatistics.
+  virtual std::string snapshot(uint8_t request) = 0;
   // The next four functions serve the search for stragglers. An owner without ops needs none.
   // Returns a number that changes when this process calls ops. Takes no lock.
   virtual uint64_t activity() const { return 0; }

@@ -38,7 +38,7 @@ enum class FrameType : uint8_t {
   kDumpRequest = 0x20,  // requests a report for a human
   kDump = 0x21,         // text: the report
   // Snapshots, as control/snapshot_relay.h describes them.
-  kSnapshotRequest = 0x22,  // u8: kWholeJob, kWithOps
+  kSnapshotRequest = 0x22,  // u8: kWholeJob, kWithOps, kWithStatistics
   kSnapshot = 0x23,         // text: JSON of one process
   kSnapshotEnd = 0x24,      // text: JSON, the last frame of the answer
   kSnapshotSearch = 0x25,   // SnapshotSearch, from member to member
@@ -119,10 +119,12 @@ struct FloodRecord {
   static std::optional<FloodRecord> decode(ConstBytes body);  // payload: a view into body
 };
 
-// Bits of a request for a snapshot. kWholeJob includes the processes of all groups of the receiver,
-// and kWithOps the latest ops of each process.
+// Bits of a request for a snapshot. kWholeJob includes the processes of all groups of the receiver.
+// With kWithOps each process adds its latest ops, and with kWithStatistics the statistics of its
+// ops and peers.
 inline constexpr uint8_t kWholeJob = 1;
 inline constexpr uint8_t kWithOps = 2;
+inline constexpr uint8_t kWithStatistics = 8;
 // A bit of searches only: the answers are samples of calls, see ControlDelegate::sample_calls().
 inline constexpr uint8_t kCalls = 4;
 
@@ -137,7 +139,7 @@ struct SnapshotId {
 // Search for the processes of a snapshot.
 struct SnapshotSearch {
   SnapshotId id;
-  uint8_t request = 0;  // kWithOps or kCalls
+  uint8_t request = 0;  // kWithOps and kWithStatistics, or kCalls
 
   std::vector<std::byte> frame() const;
   static std::optional<SnapshotSearch> decode(ConstBytes body);

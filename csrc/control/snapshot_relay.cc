@@ -14,6 +14,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMostClients = 8;
+constexpr uint8_t kDetails = kWithOps | kWithStatistics;
 constexpr Duration kSampleInterval = std::chrono::seconds(1);
 constexpr Duration kFast = Milliseconds(5);  // a state that is made in this time is made each time
 // A search is recognized for this time, longer than its copies can be on their way. Without that,
@@ -26,13 +27,13 @@ constexpr size_t kMostSearches = 256;  // recognized at once
 // This process answers last, since that may take a while.
 void SnapshotRelay::begin(ControlConnection& client, uint8_t request, TimePoint now) {
   if (collections_.size() >= kMostClients) return sender_.close_after_output(client);
-  const uint8_t with_ops = request & kWithOps;
+  const uint8_t details = request & kDetails;
   Collection& collection =
       collections_.emplace_back(Collection{{id_, ++count_}, client.key, {}, {}, now});
   if ((request & kWholeJob) != 0) collection.expected = members();
-  if (!collection.expected.empty()) pass_on({collection.id, with_ops}, nullptr);
+  if (!collection.expected.empty()) pass_on({collection.id, details}, nullptr);
   for (const uint64_t process : stopped_here()) collection.stopped.insert(process);
-  sender_.send(client, make_frame(FrameType::kSnapshot, state_here(with_ops != 0)));
+  sender_.send(client, make_frame(FrameType::kSnapshot, state_here(details)));
   if (end_if_complete(collection, /*late=*/false, now)) collections_.pop_back();
 }
 
@@ -87,16 +88,16 @@ void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame, Durat
   if ((search->request & kCalls) != 0) {
     answer.json = owner_.sample_calls(paused);
   } else {
-    answer.json = state_here((search->request & kWithOps) != 0);
+    answer.json = state_here(search->request & kDetails);
     answer.stopped = stopped_here();
   }
   sender_.send(from, answer.frame());
 }
 
-std::string SnapshotRelay::state_here(bool with_ops) {
+std::string SnapshotRelay::state_here(uint8_t request) {
   const TimePoint began = Clock::now();
   if (began < state_valid_until_) return state_;
-  state_ = owner_.snapshot(with_ops);
+  state_ = owner_.snapshot(request);
   const TimePoint ended = Clock::now();
   state_valid_until_ = ended - began < kFast ? ended : ended + 2 * (ended - began);
   return state_;

@@ -49,8 +49,8 @@ class SnapshotRelay {
         processes_(processes),
         owner_(owner) {}
 
-  // Starts a snapshot for a client. `request` has the bits kWholeJob and kWithOps. The connection
-  // closes when the answer has been sent, or at once if there are too many clients.
+  // Starts a snapshot for a client. `request` has the bits kWholeJob, kWithOps and kWithStatistics.
+  // The connection closes when the answer has been sent, or at once if there are too many clients.
   void begin(ControlConnection& client, uint8_t request, TimePoint now);
   // Collects samples of calls, which the owner gets, once a second at most. Has no effect if this
   // process has called nothing, or is not the one that compares calls. `paused` is the time for
@@ -89,7 +89,7 @@ class SnapshotRelay {
   void pass_on(const SnapshotSearch& search, const ControlConnection* from);
   // Returns the state of this process. If that took long before, the same text is returned for
   // twice as long, even if it has no ops, because the control thread also sends heartbeats.
-  std::string state_here(bool with_ops);
+  std::string state_here(uint8_t request);
   // Returns true if two processes share a formed group with this one.
   bool share_group(uint64_t one, uint64_t other) const;
   // Returns the processes of this host that are stopped, as far as they are visible here.

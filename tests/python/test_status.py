@@ -207,13 +207,13 @@ def test_files_of_the_flight_recorder(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--watch", "--json"], "--watch goes neither with --json nor with --flight-recorder"),
+        (["--watch", "--json"], "--watch goes without --json, --flight-recorder and --statistics"),
         (["--flight-recorder=x"], "writes the files of one job, and 2 are here: add the PID"),
     ],
 )
 def test_options_that_do_not_go_together(words: list[str], error: str, monkeypatch, capsys):
     found = snapshot(process(group(0)))
-    monkeypatch.setattr(_snapshot, "take", lambda pid, with_ops: ([found, found], []))
+    monkeypatch.setattr(_snapshot, "take", lambda pid, details: ([found, found], []))
     assert main(["status", *words]) == 1
     assert error in capsys.readouterr().err
 

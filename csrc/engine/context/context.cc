@@ -328,18 +328,22 @@ void Context::on_calls_complete(TimePoint now) {
   for (const std::string& line : stragglers_.evaluate(now)) log(LogLevel::kWarn, line);
 }
 
-std::string Context::snapshot(bool with_ops) {
+std::string Context::snapshot(uint8_t request) {
   auto groups = std::make_shared<std::string>();
-  auto ops = std::make_shared<std::string>();
-  const auto ask = [this, groups, ops, with_ops] {
-    *groups = progress_->dispatcher().snapshot();
-    if (with_ops) *ops = progress_->dispatcher().latest_ops();
+  auto details = std::make_shared<std::vector<std::pair<std::string_view, std::string>>>();
+  const auto ask = [this, groups, details, request] {
+    const Dispatcher& dispatcher = progress_->dispatcher();
+    *groups = dispatcher.snapshot();
+    if ((request & kWithOps) != 0) details->emplace_back("ops", dispatcher.latest_ops());
+    if ((request & kWithStatistics) != 0)
+      details->emplace_back("statistics", dispatcher.statistics());
   };
   const bool answered = progress_->call(ask, Clock::now() + kSnapshotTime);
   JsonObject out;
   out.add("host", host_name_).add("pid", getpid()).add("context", format_id(id_));
   out.add_json("groups", answered ? *groups : "null");
-  if (with_ops && answered) out.add_json("ops", *ops);
+  if (answered)
+    for (const auto& [name, json] : *details) out.add_json(name, json);
   out.add_json("stragglers", stragglers_.json());
   return out.add("stack", main_thread_stack(kStackTime)).text();
 }

@@ -119,6 +119,7 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   const Error& failure() const { return failure_state_.cause(); }
   GroupStatus status() const { return report_.status(failure()); }
   std::string dump() const { return report_.dump(failure()); }
+  const OpStatistics& statistics() const { return statistics_; }
   // Returns the number of the last collective that was called.
   uint64_t last_called() const { return report_.last_called(); }
   // Frees OpExecutions that have ended. Must be called where none of them can be on the stack.
@@ -138,9 +139,10 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   void send_service_message(int rank, std::vector<std::byte> message) override;
   void set_needs_all_members(bool awaits) override;
 
-  // Ends an op and records it in the trace.
+  // Ends an op, counts it and records it in the trace.
   void finish(const std::shared_ptr<Op>& op, Error error) noexcept {
     progress.log.end(*op, progress.now, static_cast<bool>(error));
+    statistics_.add(*op, progress.now, static_cast<bool>(error));
     if (progress.recorder) trace_op(*progress.recorder, config_.name, *op, error);
     delegate_.finish_op(op, std::move(error));
   }
@@ -193,6 +195,7 @@ class Group final : public ExecutionDelegate, private GroupServiceDelegate {
   ServiceChannel service_channel_;
   const LostPeerCheck lost_peers_;
   const GroupReport report_;
+  OpStatistics statistics_;
   std::vector<OpExecutionPtr> ended_;  // executions to free when none is on the stack
   FailureState failure_state_;
   std::optional<uint64_t> first_failed_;  // set when the group fails; see first_unfinished()

@@ -8,6 +8,16 @@
 
 namespace ringdist {
 
+GroupMessageSender::GroupMessageSender(ProgressState& progress, GroupFlowState& flow,
+                                       PeerTable& peers, uint64_t nonce, uint32_t generation)
+    : progress_(progress), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {
+  for (Peer& peer : peers_) {
+    const auto& [context, transport, where] = peer.member;
+    peer.traffic =
+        progress_.traffic.row(context, transport != nullptr ? transport->name() : "", where);
+  }
+}
+
 void GroupMessageSender::stamp(MessageHeader& header) {
   header.generation = generation_;
   header.source = flow_.rank;
@@ -15,15 +25,24 @@ void GroupMessageSender::stamp(MessageHeader& header) {
   header.credit = flow_.eager[header.destination].report();
 }
 
-void GroupMessageSender::count_sent(const MessageHeader& header, size_t payload) {
+void GroupMessageSender::count_sent(const MessageHeader& header, size_t payload, SendId send_id) {
   if (header.eager) flow_.eager[header.destination].sent(payload);
   Statistics::add(progress_.statistics.bytes_sent, payload);
   Statistics::add(progress_.statistics.messages_sent, 1);
+  PeerTraffic& traffic = *peers_[header.destination].traffic;
+  traffic.sent(payload);
+  if (progress_.completions.set_traffic(send_id, traffic)) traffic.begin_send(progress_.now);
+}
+
+void GroupMessageSender::count_received(int peer, size_t payload) {
+  Statistics::add(progress_.statistics.bytes_received, payload);
+  Statistics::add(progress_.statistics.messages_received, 1);
+  peers_[peer].traffic->received(payload);
 }
 
 void GroupMessageSender::send(MessageHeader header, ConstBytes payload, SendId send_id) {
   stamp(header);
-  count_sent(header, payload.size());
+  count_sent(header, payload.size(), send_id);
   const GroupMember& to = peers_[header.destination].member;
   to.transport->send(to.context, header_bytes(header), payload, send_id);
 }
@@ -74,7 +93,7 @@ void GroupMessageSender::commit(const StagedMessage& staged, size_t used,
   }
   for (size_t i = 0; i < headers.size(); ++i) {
     stamp(headers[i]);
-    count_sent(headers[i], used);
+    count_sent(headers[i], used, send_ids[i]);
     out.push_back(
         {peers_[headers[i].destination].member.context, header_bytes(headers[i]), send_ids[i]});
   }

@@ -17,8 +17,7 @@ namespace ringdist {
 class GroupMessageSender final : public MessageSender {
  public:
   GroupMessageSender(ProgressState& progress, GroupFlowState& flow, PeerTable& peers,
-                     uint64_t nonce, uint32_t generation)
-      : progress_(progress), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {}
+                     uint64_t nonce, uint32_t generation);
 
   void send(MessageHeader header, ConstBytes payload, SendId send_id) override;
   void revoke_payload(int peer, SendId send_id) override;
@@ -30,6 +29,8 @@ class GroupMessageSender final : public MessageSender {
   void report_credit(int peer) override;
   void await_credit(int peer, OpExecution& run, int step) override;
 
+  // Counts a data message from `peer`.
+  void count_received(int peer, size_t payload);
   // Processes the credit count of a message from `peer`. If credit was freed, queues the steps that
   // waited for it.
   void on_credit(int peer, int64_t report);
@@ -41,8 +42,8 @@ class GroupMessageSender final : public MessageSender {
   Transport* common_transport(std::span<const EdgeId> to) const;
   // Sets the fields that are common to all messages of the group, including the returned credit.
   void stamp(MessageHeader& header);
-  // Counts a data message and charges it to eager credit if it uses that.
-  void count_sent(const MessageHeader& header, size_t payload);
+  // Counts a message with data and charges it to eager credit if it uses that.
+  void count_sent(const MessageHeader& header, size_t payload, SendId send_id);
 
   ProgressState& progress_;
   GroupFlowState& flow_;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@ namespace ringdist {
 
 // Execution that owns the steps in Peer::blocked.
 class OpExecution;
+
+struct PeerTraffic;  // engine/op/op_statistics.h
 
 // A rank of the group as seen from this rank: its transport and its presence. A peer departs when
 // it leaves in good order or is lost; then it stays departed.
@@ -79,6 +82,7 @@ class Peer {
   const Error& breakage() const { return breakage_; }
 
   GroupMember member;
+  std::shared_ptr<PeerTraffic> traffic;               // set by GroupMessageSender
   std::vector<std::pair<OpExecution*, int>> blocked;  // steps that wait for eager credit
 
  private:

@@ -130,7 +130,9 @@ ExecutionState::ExecutionState(OpExecution& run, ExecutionDelegate& delegate,
       arithmetic(make_arithmetic(*this->op, delegate, trial.stores)),
       steps(*this->op->schedule, delegate.progress.grants, delegate.progress.memory),
       window(*this->op, *arithmetic, delegate.flow),
-      last_progress(delegate.progress.now) {}
+      last_progress(delegate.progress.now) {
+  this->op->longest_wait = last_progress - this->op->started;
+}
 
 void ExecutionState::end() {
   ended_ = true;
@@ -155,7 +157,8 @@ void ExecutionState::taken(int step) {
 }
 
 void ExecutionState::after_progress(int step) {
-  last_progress = delegate.progress.now;
+  const TimePoint before = std::exchange(last_progress, delegate.progress.now);
+  op->longest_wait = std::max(op->longest_wait, last_progress - before);
   for (const int waiting : compiled(step).before) queue(waiting);
   if (!steps.mark_done(step) || !steps.all_done()) return;
   delegate.progress.stores.ended(trial, delegate.progress.now);

@@ -4,6 +4,11 @@
 
 namespace ringdist {
 
+std::string_view op_name(Collective kind, bool sends) {
+  if (kind != Collective::kPointToPoint) return collective_name(kind);
+  return sends ? "send" : "recv";
+}
+
 std::string Op::describe() const {
   if (const auto& envelope = request.envelope) {
     const std::string other = envelope->peer == Envelope::kAnySource

@@ -11,6 +11,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/buffers.h"
@@ -42,6 +44,9 @@ struct OpRequest : OpSpec {
   std::function<void(const Error&)> on_end;
 };
 
+// Returns the name of an op, "send" or "recv" for kPointToPoint.
+std::string_view op_name(Collective kind, bool sends);
+
 // An op from its submission to its result. Shared by the caller, the group and the executions.
 class Op {
  public:
@@ -63,6 +68,9 @@ class Op {
   Fingerprint called{};
   TimePoint started;
   ThreadUsage usage;  // usage of the caller before the call
+  // Used by the lane: the longest time so far without progress here, because another rank had not
+  // called the op yet or the network was slow. 0 on a device.
+  Duration longest_wait{};
   TimePoint deadline;
   bool warned = false;  // used by the lane: a warning about the op has been logged
   uint64_t record = 0;  // used by the OpLog: number of its OpRecord, or 0

@@ -112,14 +112,12 @@ std::string OpLog::json(const OpRecord& row, Duration since_1970) const {
     const auto whole = when.time_since_epoch() + since_1970;
     return std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(whole).count());
   };
-  const std::string_view name = row.kind != Collective::kPointToPoint ? collective_name(row.kind)
-                                : row.sends                           ? "send"
-                                                                      : "recv";
   return json_array(std::vector<std::string>{
       std::to_string(row.record), json_string(format_id(row.nonce)), std::to_string(row.rank),
-      std::to_string(row.number), json_string(name), json_string(dtype_name(row.dtype)),
-      std::to_string(row.input), std::to_string(row.output), std::to_string(row.peer),
-      time(row.began), row.has_ended ? time(row.ended) : "0", row.failed ? "true" : "false"});
+      std::to_string(row.number), json_string(op_name(row.kind, row.sends)),
+      json_string(dtype_name(row.dtype)), std::to_string(row.input), std::to_string(row.output),
+      std::to_string(row.peer), time(row.began), row.has_ended ? time(row.ended) : "0",
+      row.failed ? "true" : "false"});
 }
 
 }  // namespace ringdist

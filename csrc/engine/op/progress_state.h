@@ -19,6 +19,7 @@
 #include "base/trace_recorder.h"
 #include "engine/op/flow_control.h"
 #include "engine/op/op_log.h"
+#include "engine/op/op_statistics.h"
 #include "engine/op/statistics.h"
 #include "engine/op/store_mode_tuner.h"
 
@@ -65,6 +66,7 @@ class CompletionTable {
   struct CompletedSend {
     SentSegment what;                    // `run` is null if its OpExecution has ended
     std::shared_ptr<const void> memory;  // to be released after the OpExecution has been notified
+    PeerTraffic* traffic = nullptr;      // counts the send, unless null
   };
   // Removes a send that has completed. Returns nothing for kNoSendId and for ids that have
   // completed before. Throws nothing.
@@ -75,7 +77,17 @@ class CompletionTable {
     if (send_id != make(pending.turn, slot) || !pending.out) return std::nullopt;
     pending.out = false;
     free_.push_back(slot);
-    return CompletedSend{std::exchange(pending.what, {}), std::exchange(pending.memory, nullptr)};
+    return CompletedSend{std::exchange(pending.what, {}), std::exchange(pending.memory, nullptr),
+                         std::exchange(pending.traffic, nullptr)};
+  }
+
+  // Sets the traffic that counts a send in flight. It must stay valid until the send has completed.
+  // Returns false for other ids.
+  bool set_traffic(SendId send_id, PeerTraffic& traffic) {
+    const auto slot = static_cast<uint32_t>(send_id);
+    if (slot >= pending_.size() || send_id != make(pending_[slot].turn, slot)) return false;
+    pending_[slot].traffic = &traffic;
+    return pending_[slot].out;
   }
 
   // Detaches all sends of an OpExecution that ends. Calls `each` with every one of them; `each`
@@ -97,6 +109,7 @@ class CompletionTable {
   struct Pending {
     SentSegment what;
     std::shared_ptr<const void> memory;
+    PeerTraffic* traffic = nullptr;
     bool out = false;   // in flight
     uint32_t turn = 0;  // number of uses of the slot, part of the id
   };
@@ -160,7 +173,9 @@ struct ProgressState {
   // Allocator for small objects that are created and freed with each op.
   FreeListResource memory;
   OpLog log;
-  GrantBudget grants;  // memory that may be granted to senders
+  OpStatistics closed;       // statistics of groups that have been destroyed
+  PeerTrafficTable traffic;  // data exchanged with all peers
+  GrantBudget grants;        // memory that may be granted to senders
   CompletionTable completions;
   WorkQueue work;                           // steps to run
   StoreModeTuner stores;                    // chooses how large outputs are stored

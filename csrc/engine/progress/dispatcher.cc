@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/describe.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "engine/op/op_execution.h"
@@ -15,7 +16,8 @@ constexpr Duration kUnknownTime = std::chrono::seconds(60);
 constexpr size_t kMaxMessages = size_t{1} << 17;
 constexpr size_t kMaxNotices = 4096;
 constexpr size_t kMaxClosed = 1024;
-constexpr size_t kMostIdleInSnapshot = 16;  // groups
+constexpr size_t kMostIdleInSnapshot = 16;           // groups
+constexpr size_t kMostStatistics = size_t{1} << 18;  // bytes of text, without the groups after it
 
 constexpr int kWorkBatch = 32;  // segments between two polls of the transports
 constexpr auto kTickTime = std::chrono::milliseconds(50);
@@ -129,7 +131,10 @@ void Dispatcher::remove(const std::shared_ptr<GroupSlot>& slot) {
   fail_if_thrown(slot, [&] {  // making the Error needs memory
     slot->fail(Error(ErrorKind::kAborted, "the group was destroyed"), /*tell_others=*/false);
   });
-  if (Group* group = slot->group()) group->release_ended();
+  if (Group* group = slot->group()) {
+    group->release_ended();
+    state_.closed.merge(group->statistics());
+  }
   const UnknownGroupMessages::GroupKey key{slot->nonce(), slot->rank()};
   std::erase(watched_, slot.get());
   slot->listed = true;  // keeps watch() from listing it again
@@ -337,6 +342,35 @@ std::vector<GroupCalls> Dispatcher::calls_since(TimePoint since) const {
   std::ranges::sort(out, std::greater(), last);
   if (out.size() > CallSample::kMostGroups) out.resize(CallSample::kMostGroups);
   return out;
+}
+
+std::string Dispatcher::statistics() const {
+  check_locked();
+  std::vector<std::pair<GroupSlot*, const OpStatistics*>> used;
+  for (const auto& slot : slots_)
+    if (Group* group = slot->group(); group != nullptr && group->statistics().count() > 0)
+      used.emplace_back(slot.get(), &group->statistics());
+  std::ranges::sort(used, std::greater(), [](const auto& one) { return one.second->count(); });
+  OpStatistics rest = state_.closed;
+  std::vector<std::string> groups;
+  size_t bytes = 0;
+  for (const auto& [slot, ops] : used) {
+    if (bytes > kMostStatistics) {
+      rest.merge(*ops);
+      continue;
+    }
+    JsonObject group;
+    group.add("name", slot->name()).add("id", format_id(slot->nonce())).add("rank", slot->rank());
+    groups.push_back(group.add_json("ops", ops->json()).text());
+    bytes += groups.back().size();
+  }
+  JsonObject closed;
+  closed.add("name", "closed").add("id", "").add("rank", -1).add_json("ops", rest.json());
+  if (rest.count() > 0) groups.push_back(closed.text());
+  return JsonObject()
+      .add_json("groups", json_array(groups))
+      .add_json("peers", state_.traffic.json(state_.now))
+      .text();
 }
 
 std::string Dispatcher::snapshot() const {

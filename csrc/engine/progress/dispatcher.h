@@ -165,6 +165,12 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
     return state_.log.json();
   }
 
+  // Returns the statistics of all ops and peers as a JSON object. `groups` are those with ops, the
+  // ones with the most ops first. Each has name, id, rank, and ops (see OpStatistics::json()). The
+  // others and those that have been destroyed are together under the name "closed" without an id.
+  // For `peers` see PeerTrafficTable::json().
+  std::string statistics() const;
+
   // Returns what the groups that have formed have called since a time. They are
   // CallSample::kMostGroups at most: those that called last.
   std::vector<GroupCalls> calls_since(TimePoint since) const;

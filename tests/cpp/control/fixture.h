@@ -57,7 +57,7 @@ class Recorder : public ControlDelegate {
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return "dump of the owner"; }
-  std::string snapshot(bool) override { return "{\"pid\":1}"; }
+  std::string snapshot(uint8_t) override { return "{\"pid\":1}"; }
 
   bool waits_for_lost(uint64_t id, milliseconds limit) {
     return wait(limit, [&] { return lost_.contains(id); });

@@ -48,7 +48,7 @@ class GossipTest : public testing::Test, protected ControlDelegate {
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return ""; }
-  std::string snapshot(bool) override { return "{}"; }
+  std::string snapshot(uint8_t) override { return "{}"; }
 
   Result<Epoll> epoll_ = Epoll::create();
   ControlPeerTable processes_{epoll_.value()};

@@ -25,8 +25,8 @@ class SnapshotRelayTest : public testing::Test, protected ControlDelegate {
     groups_.join(kNonce, kMe, 0, processes_on({0, 0, 0, 1, 1})).formed = true;
   }
   void begin(uint8_t request = kWholeJob) { snapshots_.begin(client_, request, kStart); }
-  void search(ControlConnection& from, SnapshotId id, bool with_ops = false) {
-    const auto frame = SnapshotSearch{id, with_ops ? kWithOps : uint8_t{0}}.frame();
+  void search(ControlConnection& from, SnapshotId id, uint8_t request = 0) {
+    const auto frame = SnapshotSearch{id, request}.frame();
     snapshots_.on_search(from, {FrameType::kSnapshotSearch, ConstBytes(frame).subspan(5)},
                          Duration(0), now_);
   }
@@ -52,10 +52,10 @@ class SnapshotRelayTest : public testing::Test, protected ControlDelegate {
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return ""; }
-  std::string snapshot(bool with_ops) override {
+  std::string snapshot(uint8_t request) override {
     if (slow_) std::this_thread::sleep_for(Milliseconds(50));
     ++taken_;
-    return with_ops ? "mine with ops" : "mine";
+    return request == 0 ? "mine" : "mine with " + std::to_string(request);
   }
 
   uint64_t activity() const override { return activity_; }
@@ -97,15 +97,15 @@ TEST_F(SnapshotRelayTest, OfOneProcess) {
   EXPECT_FALSE(snapshots_.waits());
 }
 
-TEST_F(SnapshotRelayTest, OpsAreThereIfTheyAreAskedFor) {
+TEST_F(SnapshotRelayTest, DetailsAreThereOnRequest) {
   begin(kWithOps);
-  EXPECT_EQ(texts()[0], "mine with ops");
-  begin(kWholeJob | kWithOps);
+  EXPECT_EQ(texts()[0], "mine with 2");
+  begin(kWholeJob | kWithOps | kWithStatistics | kCalls);
   ASSERT_EQ(sender_.said[0].type, FrameType::kSnapshotSearch);
-  EXPECT_EQ(SnapshotSearch::decode(sender_.said[0].body)->request, kWithOps);
+  EXPECT_EQ(SnapshotSearch::decode(sender_.said[0].body)->request, kWithOps | kWithStatistics);
   sender_.said.clear();
-  search(four_, {9, 1}, /*with_ops=*/true);
-  EXPECT_EQ(SnapshotAnswer::decode(sender_.said.back().body)->json, "mine with ops");
+  search(four_, {9, 1}, kWithStatistics);
+  EXPECT_EQ(SnapshotAnswer::decode(sender_.said.back().body)->json, "mine with 8");
 }
 
 TEST_F(SnapshotRelayTest, AStateThatTakesLongIsReturnedAgain) {

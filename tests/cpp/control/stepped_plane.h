@@ -26,7 +26,7 @@ struct Told final : ControlDelegate {
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return ""; }
-  std::string snapshot(bool) override { return "{}"; }
+  std::string snapshot(uint8_t) override { return "{}"; }
   auto lost_times(uint64_t id) const { return std::ranges::count(lost, id); }
   auto left_times(uint64_t id) const { return std::ranges::count(left, id); }
   auto flood_times(int text) const { return std::ranges::count(floods, text); }

@@ -33,7 +33,7 @@ struct Events final : ControlDelegate {
   void on_membership_stream(FramedSocket, const ControlHello&, LinkKind) override {}
   void on_data_socket(Stream, ConstBytes) override {}
   std::string dump() override { return ""; }
-  std::string snapshot(bool) override { return "{}"; }
+  std::string snapshot(uint8_t) override { return "{}"; }
   void gone(uint64_t id) { check(departed.insert(id).second, "a process departs twice"); }
 
   std::set<uint64_t> departed, floods;

@@ -1,0 +1,118 @@
+// Statistics that are always on: the ops of a group by kind, codec and size, and the data exchanged
+// with each peer. They go into snapshots on request (`ringdist status --statistics`).
+//
+// Threads: the caller holds the lane's progress lock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/op/op.h"
+
+namespace ringdist {
+
+// Counts durations by powers of two. Bucket i has those up to 2^i microseconds that no bucket
+// before it has. The last bucket has all others.
+class DurationHistogram {
+ public:
+  static constexpr size_t kBuckets = 28;  // the last but one ends at 67 s
+
+  // A negative duration counts as 0.
+  void add(Duration duration) noexcept;
+  void merge(const DurationHistogram& other);
+  // Returns an object with `sum` in seconds, and `counts` by bucket up to the last that is not 0.
+  std::string json() const;
+
+ private:
+  std::array<uint64_t, kBuckets> counts_{};
+  Duration sum_{};
+};
+
+// Statistics of the ops that have ended. There is a row for each kind of op, codec, and power of
+// two that the bytes of its input or output, whichever is larger, do not exceed.
+class OpStatistics {
+ public:
+  // Counts an op that ends. Does nothing if there is no memory for a new row.
+  void add(const Op& op, TimePoint now, bool failed) noexcept;
+  // Adds all rows of `other`, as far as there is memory.
+  void merge(const OpStatistics& other) noexcept;
+  // Returns the number of ops, with those that failed.
+  uint64_t count() const { return count_; }
+  // Returns the rows as a JSON array, in the order of kind, codec and size. A row has operation,
+  // codec ("" for none), size, count, failed, bytes, and the histograms duration and wait. All but
+  // count and failed are of the ops that succeeded.
+  std::string json() const;
+
+ private:
+  struct Row {
+    uint64_t count = 0;
+    uint64_t failed = 0;
+    uint64_t bytes = 0;
+    DurationHistogram duration;
+    DurationHistogram wait;  // Op::longest_wait
+  };
+
+  uint64_t count_ = 0;
+  std::unordered_map<uint32_t, Row> rows_;  // by kind, direction, codec and size; see key_of()
+};
+
+// Data exchanged with one process over one transport, without headers.
+struct PeerTraffic {
+  explicit PeerTraffic(std::string where) : where(std::move(where)) {}
+
+  const std::string where;  // the process, for a human
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint64_t messages_sent = 0;
+  uint64_t messages_received = 0;
+  uint64_t sends_in_flight = 0;
+  Duration sending{};       // time with sends in flight, without the present one
+  TimePoint sending_since;  // valid while sends are in flight
+
+  void sent(size_t bytes) {
+    bytes_sent += bytes;
+    ++messages_sent;
+  }
+  void received(size_t bytes) {
+    bytes_received += bytes;
+    ++messages_received;
+  }
+  // A send with these bytes is in flight until completed().
+  void begin_send(TimePoint now) {
+    if (sends_in_flight++ == 0) sending_since = now;
+  }
+  void completed(TimePoint now) {
+    if (--sends_in_flight == 0) sending += now - sending_since;
+  }
+  void merge(const PeerTraffic& other);
+};
+
+// The traffic of all peers. Rows that no group uses are merged into one, "others", when there are
+// too many, and so is what has no row of its own.
+class PeerTrafficTable {
+ public:
+  static constexpr size_t kMost = 64;
+
+  // Returns the row of a process and a transport, which the caller keeps while it uses it. May
+  // throw std::bad_alloc.
+  std::shared_ptr<PeerTraffic> row(uint64_t context_id, std::string_view transport,
+                                   const std::string& where);
+  // Returns the rows as a JSON array. Each has context and transport ("" for the others), where,
+  // bytes_sent, bytes_received, messages_sent, messages_received, and sending in seconds.
+  std::string json(TimePoint now) const;
+
+ private:
+  using Key = std::pair<uint64_t, std::string>;
+
+  std::map<Key, std::shared_ptr<PeerTraffic>> rows_;
+  std::shared_ptr<PeerTraffic> others_;  // null while there is none
+};
+
+}  // namespace ringdist
