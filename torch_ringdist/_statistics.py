@@ -24,7 +24,7 @@ class Histogram:
 
     Attributes:
         sum: seconds, of all durations together.
-        counts: bucket i has those up to 2**i microseconds that no bucket before it has; bucket 27
+        counts: bucket i has those up to 2**i * 1024 ns that no bucket before it has; bucket 27
             has all others.
     """
 
@@ -41,7 +41,7 @@ class Histogram:
         for bucket, count in enumerate(self.counts[:_LAST]):
             left -= count
             if left <= 0:
-                return 2**bucket / 1e6
+                return 2**bucket * 1024 / 1e9
         return math.inf
 
     def __add__(self, other: Histogram) -> Histogram:
@@ -182,7 +182,7 @@ def _operations_row(ops: Sequence[Operations]) -> tuple[str, ...]:
 
 
 def _limit(seconds: float) -> str:
-    return f"<= {format_seconds(seconds)}" if seconds < math.inf else "> 67 s"
+    return f"<= {format_seconds(seconds)}" if seconds < math.inf else "> 69 s"
 
 
 # Inside a host a send ends when the data are in shared memory, so its time is about 0.

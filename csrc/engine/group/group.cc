@@ -152,7 +152,9 @@ void Group::on_message(ContextId from, const MessageHeader& header, const Payloa
   sender_.on_credit(header.source, header.credit);
   if (header.type == MessageType::kCredit) return;
   if (header.type == MessageType::kData) {
-    sender_.count_received(header.source, payload.size());
+    Statistics::add(progress.statistics.bytes_received, payload.size());
+    Statistics::add(progress.statistics.messages_received, 1);
+    peers_[header.source].traffic->received(payload.size());
     if (const Error error = check_credit(header, payload.size())) return fail_if(error);
   }
   if (header.type == MessageType::kService)

@@ -13,8 +13,9 @@ GroupMessageSender::GroupMessageSender(ProgressState& progress, GroupFlowState& 
     : progress_(progress), flow_(flow), peers_(peers), nonce_(nonce), generation_(generation) {
   for (Peer& peer : peers_) {
     const auto& [context, transport, where] = peer.member;
-    peer.traffic =
-        progress_.traffic.row(context, transport != nullptr ? transport->name() : "", where);
+    const auto rank = static_cast<int>(&peer - &peers_[0]);
+    peer.traffic = progress_.traffic.row(context, transport != nullptr ? transport->name() : "",
+                                         where, !flow_.is_near(rank));
   }
 }
 
@@ -31,13 +32,7 @@ void GroupMessageSender::count_sent(const MessageHeader& header, size_t payload,
   Statistics::add(progress_.statistics.messages_sent, 1);
   PeerTraffic& traffic = *peers_[header.destination].traffic;
   traffic.sent(payload);
-  if (progress_.completions.set_traffic(send_id, traffic)) traffic.begin_send(progress_.now);
-}
-
-void GroupMessageSender::count_received(int peer, size_t payload) {
-  Statistics::add(progress_.statistics.bytes_received, payload);
-  Statistics::add(progress_.statistics.messages_received, 1);
-  peers_[peer].traffic->received(payload);
+  if (traffic.is_far) progress_.completions.measure(send_id, traffic, progress_.now);
 }
 
 void GroupMessageSender::send(MessageHeader header, ConstBytes payload, SendId send_id) {

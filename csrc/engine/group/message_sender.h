@@ -29,8 +29,6 @@ class GroupMessageSender final : public MessageSender {
   void report_credit(int peer) override;
   void await_credit(int peer, OpExecution& run, int step) override;
 
-  // Counts a data message from `peer`.
-  void count_received(int peer, size_t payload);
   // Processes the credit count of a message from `peer`. If credit was freed, queues the steps that
   // waited for it.
   void on_credit(int peer, int64_t report);

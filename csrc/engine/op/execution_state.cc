@@ -157,8 +157,10 @@ void ExecutionState::taken(int step) {
 }
 
 void ExecutionState::after_progress(int step) {
-  const TimePoint before = std::exchange(last_progress, delegate.progress.now);
-  op->longest_wait = std::max(op->longest_wait, last_progress - before);
+  if (const TimePoint now = delegate.progress.now; now != last_progress) {
+    op->longest_wait = std::max(op->longest_wait, now - last_progress);
+    last_progress = now;
+  }
   for (const int waiting : compiled(step).before) queue(waiting);
   if (!steps.mark_done(step) || !steps.all_done()) return;
   delegate.progress.stores.ended(trial, delegate.progress.now);

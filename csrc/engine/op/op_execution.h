@@ -143,10 +143,8 @@ inline void run_next_step(ProgressState& progress) {
 // Processes the completion of a send. Notifies the OpExecution if it is still running, then
 // releases the memory that the send kept alive.
 inline void complete_send(ProgressState& progress, SendId send_id, const Error& error) {
-  const auto home = progress.completions.complete(send_id);
-  if (!home) return;
-  if (home->traffic != nullptr) home->traffic->completed(progress.now);
-  if (home->what.run == nullptr) return;
+  const auto home = progress.completions.complete(send_id, progress.now);
+  if (!home || home->what.run == nullptr) return;
   home->what.run->on_sent(home->what.step, home->what.target, home->what.segment, error);
 }
 

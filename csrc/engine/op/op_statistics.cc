@@ -18,6 +18,8 @@ constexpr int kCodecShift = 8;
 constexpr int kSendsShift = 16;
 constexpr int kKindShift = 17;
 
+constexpr int kFirstEnd = 10;  // the exponent of the first bucket's end in nanoseconds
+
 // Returns n so that `value` is at most 2^n, but 0 for values below 1.
 int exponent_of(int64_t value) {
   return value <= 1 ? 0 : std::bit_width(static_cast<uint64_t>(value - 1));
@@ -39,13 +41,13 @@ uint32_t key_of(const OpRequest& request, int64_t bytes) {
 }  // namespace
 
 void DurationHistogram::add(Duration duration) noexcept {
-  const auto whole = std::chrono::ceil<std::chrono::microseconds>(duration);
-  ++counts_[std::min<size_t>(static_cast<size_t>(exponent_of(whole.count())), kBuckets - 1)];
-  sum_ += std::max(duration, Duration(0));
+  const int bucket = std::max(exponent_of(duration.count()), kFirstEnd) - kFirstEnd;
+  ++counts_[static_cast<size_t>(std::min(bucket, kBuckets - 1))];
+  sum_ += duration;
 }
 
 void DurationHistogram::merge(const DurationHistogram& other) {
-  for (size_t i = 0; i < kBuckets; ++i) counts_[i] += other.counts_[i];
+  for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
   sum_ += other.sum_;
 }
 
@@ -55,43 +57,63 @@ std::string DurationHistogram::json() const {
   return JsonObject().add("sum", seconds(sum_)).add_json("counts", json_array(counts)).text();
 }
 
+// The ops of a training step come in the same order each time, so the row after the last one is
+// likely.
+OpStatistics::Row& OpStatistics::row(uint32_t key) {
+  for (size_t tried = 0; tried < rows_.size(); ++tried) {
+    if (rows_[last_].key == key) return rows_[last_];
+    if (++last_ == rows_.size()) last_ = 0;
+  }
+  rows_.emplace_back().key = key;
+  last_ = rows_.size() - 1;
+  return rows_.back();
+}
+
 void OpStatistics::add(const Op& op, TimePoint now, bool failed) noexcept {
   try {
     const int64_t bytes = std::max(bytes_of(op.request.input), bytes_of(op.request.output));
-    Row& row = rows_[key_of(op.request, bytes)];
-    ++count_;
-    ++row.count;
-    row.failed += failed ? 1 : 0;
-    if (failed) return;
-    row.bytes += static_cast<uint64_t>(bytes);
-    row.duration.add(now - op.started);
-    row.wait.add(op.longest_wait);
+    Row& ours = row(key_of(op.request, bytes));
+    ++ours.count;
+    if (failed) {
+      ++ours.failed;
+      return;
+    }
+    ours.bytes += static_cast<uint64_t>(bytes);
+    ours.duration.add(now - op.started);
+    ours.wait.add(op.longest_wait);
   } catch (...) {  // no memory
   }
 }
 
 void OpStatistics::merge(const OpStatistics& other) noexcept {
   try {
-    for (const auto& [key, theirs] : other.rows_) {
-      Row& row = rows_[key];
-      row.count += theirs.count;
-      row.failed += theirs.failed;
-      row.bytes += theirs.bytes;
-      row.duration.merge(theirs.duration);
-      row.wait.merge(theirs.wait);
-      count_ += theirs.count;
+    for (const Row& theirs : other.rows_) {
+      Row& ours = row(theirs.key);
+      ours.count += theirs.count;
+      ours.failed += theirs.failed;
+      ours.bytes += theirs.bytes;
+      ours.duration.merge(theirs.duration);
+      ours.wait.merge(theirs.wait);
     }
   } catch (...) {  // no memory
   }
 }
 
+uint64_t OpStatistics::count() const {
+  uint64_t out = 0;
+  for (const Row& row : rows_) out += row.count;
+  return out;
+}
+
 std::string OpStatistics::json() const {
+  std::vector<Row> sorted = rows_;
+  std::ranges::sort(sorted, {}, &Row::key);
   std::vector<std::string> out;
-  for (const auto& [key, row] : std::map(rows_.begin(), rows_.end())) {
-    const auto kind = static_cast<Collective>(key >> kKindShift);
-    const bool sends = (key >> kSendsShift & 1) != 0;
-    const auto codec = static_cast<uint8_t>(key >> kCodecShift);
-    const uint32_t size = key & 0xff;
+  for (const Row& row : sorted) {
+    const auto kind = static_cast<Collective>(row.key >> kKindShift);
+    const bool sends = (row.key >> kSendsShift & 1) != 0;
+    const auto codec = static_cast<uint8_t>(row.key >> kCodecShift);
+    const uint32_t size = row.key & 0xff;
     out.push_back(JsonObject()
                       .add("operation", op_name(kind, sends))
                       .add("codec", codec == 0 ? std::string_view() : codec_name(codec))
@@ -115,11 +137,11 @@ void PeerTraffic::merge(const PeerTraffic& other) {
 }
 
 std::shared_ptr<PeerTraffic> PeerTrafficTable::row(uint64_t context_id, std::string_view transport,
-                                                   const std::string& where) {
+                                                   const std::string& where, bool is_far) {
   const Key key{context_id, transport};
   if (const auto found = rows_.find(key); found != rows_.end()) return found->second;
   if (rows_.size() >= kMost) {
-    if (!others_) others_ = std::make_shared<PeerTraffic>("others");
+    if (!others_) others_ = std::make_shared<PeerTraffic>("others", true);
     std::erase_if(rows_, [this](const auto& entry) {
       const auto& traffic = entry.second;
       const bool unused = traffic.use_count() == 1 && traffic->sends_in_flight == 0;
@@ -128,7 +150,7 @@ std::shared_ptr<PeerTraffic> PeerTrafficTable::row(uint64_t context_id, std::str
     });
   }
   if (rows_.size() >= kMost) return others_;
-  return rows_[key] = std::make_shared<PeerTraffic>(where);
+  return rows_[key] = std::make_shared<PeerTraffic>(where, is_far);
 }
 
 std::string PeerTrafficTable::json(TimePoint now) const {

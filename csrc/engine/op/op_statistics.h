@@ -10,21 +10,21 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/op/op.h"
 
 namespace ringdist {
 
-// Counts durations by powers of two. Bucket i has those up to 2^i microseconds that no bucket
-// before it has. The last bucket has all others.
+// Counts durations by powers of two. Bucket i has those up to 2^i * 1024 ns that no bucket before
+// it has. The last bucket has all others.
 class DurationHistogram {
  public:
-  static constexpr size_t kBuckets = 28;  // the last but one ends at 67 s
+  static constexpr int kBuckets = 28;  // the last but one ends at 69 s
 
-  // A negative duration counts as 0.
+  // A negative duration, of less than an iteration of the lane, goes to the first bucket.
   void add(Duration duration) noexcept;
   void merge(const DurationHistogram& other);
   // Returns an object with `sum` in seconds, and `counts` by bucket up to the last that is not 0.
@@ -44,7 +44,7 @@ class OpStatistics {
   // Adds all rows of `other`, as far as there is memory.
   void merge(const OpStatistics& other) noexcept;
   // Returns the number of ops, with those that failed.
-  uint64_t count() const { return count_; }
+  uint64_t count() const;
   // Returns the rows as a JSON array, in the order of kind, codec and size. A row has operation,
   // codec ("" for none), size, count, failed, bytes, and the histograms duration and wait. All but
   // count and failed are of the ops that succeeded.
@@ -52,6 +52,7 @@ class OpStatistics {
 
  private:
   struct Row {
+    uint32_t key = 0;  // kind, direction, codec and size; see key_of()
     uint64_t count = 0;
     uint64_t failed = 0;
     uint64_t bytes = 0;
@@ -59,36 +60,42 @@ class OpStatistics {
     DurationHistogram wait;  // Op::longest_wait
   };
 
-  uint64_t count_ = 0;
-  std::unordered_map<uint32_t, Row> rows_;  // by kind, direction, codec and size; see key_of()
+  // Returns the row with that key. May throw std::bad_alloc.
+  Row& row(uint32_t key);
+
+  std::vector<Row> rows_;  // in the order of their first ops
+  size_t last_ = 0;        // index of the row that was used last
 };
 
 // Data exchanged with one process over one transport, without headers.
 struct PeerTraffic {
-  explicit PeerTraffic(std::string where) : where(std::move(where)) {}
+  PeerTraffic(std::string where, bool is_far) : where(std::move(where)), is_far(is_far) {}
 
   const std::string where;  // the process, for a human
+  // It is on another host, so that the time of sends is measured. Inside a host they end when the
+  // data are in shared memory.
+  const bool is_far;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t messages_sent = 0;
   uint64_t messages_received = 0;
   uint64_t sends_in_flight = 0;
-  Duration sending{};       // time with sends in flight, without the present one
+  Duration sending{};       // time with sends in flight, without the present time
   TimePoint sending_since;  // valid while sends are in flight
 
-  void sent(size_t bytes) {
-    bytes_sent += bytes;
-    ++messages_sent;
-  }
   void received(size_t bytes) {
     bytes_received += bytes;
     ++messages_received;
   }
-  // A send with these bytes is in flight until completed().
+  void sent(size_t bytes) {
+    bytes_sent += bytes;
+    ++messages_sent;
+  }
+  // A send is in flight from begin_send() to end_send().
   void begin_send(TimePoint now) {
     if (sends_in_flight++ == 0) sending_since = now;
   }
-  void completed(TimePoint now) {
+  void end_send(TimePoint now) {
     if (--sends_in_flight == 0) sending += now - sending_since;
   }
   void merge(const PeerTraffic& other);
@@ -103,7 +110,7 @@ class PeerTrafficTable {
   // Returns the row of a process and a transport, which the caller keeps while it uses it. May
   // throw std::bad_alloc.
   std::shared_ptr<PeerTraffic> row(uint64_t context_id, std::string_view transport,
-                                   const std::string& where);
+                                   const std::string& where, bool is_far);
   // Returns the rows as a JSON array. Each has context and transport ("" for the others), where,
   // bytes_sent, bytes_received, messages_sent, messages_received, and sending in seconds.
   std::string json(TimePoint now) const;

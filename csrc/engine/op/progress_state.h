@@ -66,28 +66,25 @@ class CompletionTable {
   struct CompletedSend {
     SentSegment what;                    // `run` is null if its OpExecution has ended
     std::shared_ptr<const void> memory;  // to be released after the OpExecution has been notified
-    PeerTraffic* traffic = nullptr;      // counts the send, unless null
   };
   // Removes a send that has completed. Returns nothing for kNoSendId and for ids that have
   // completed before. Throws nothing.
-  std::optional<CompletedSend> complete(SendId send_id) {
+  std::optional<CompletedSend> complete(SendId send_id, TimePoint now = {}) {
     const auto slot = static_cast<uint32_t>(send_id);
     if (slot >= pending_.size()) return std::nullopt;
     Pending& pending = pending_[slot];
     if (send_id != make(pending.turn, slot) || !pending.out) return std::nullopt;
     pending.out = false;
     free_.push_back(slot);
-    return CompletedSend{std::exchange(pending.what, {}), std::exchange(pending.memory, nullptr),
-                         std::exchange(pending.traffic, nullptr)};
+    if (pending.traffic != nullptr) std::exchange(pending.traffic, nullptr)->end_send(now);
+    return CompletedSend{std::exchange(pending.what, {}), std::exchange(pending.memory, nullptr)};
   }
 
-  // Sets the traffic that counts a send in flight. It must stay valid until the send has completed.
-  // Returns false for other ids.
-  bool set_traffic(SendId send_id, PeerTraffic& traffic) {
-    const auto slot = static_cast<uint32_t>(send_id);
-    if (slot >= pending_.size() || send_id != make(pending_[slot].turn, slot)) return false;
-    pending_[slot].traffic = &traffic;
-    return pending_[slot].out;
+  // Measures a send that is about to start, until it completes. `traffic` must stay valid until
+  // then.
+  void measure(SendId send_id, PeerTraffic& traffic, TimePoint now) {
+    traffic.begin_send(now);
+    pending_[static_cast<uint32_t>(send_id)].traffic = &traffic;
   }
 
   // Detaches all sends of an OpExecution that ends. Calls `each` with every one of them; `each`
@@ -109,9 +106,9 @@ class CompletionTable {
   struct Pending {
     SentSegment what;
     std::shared_ptr<const void> memory;
-    PeerTraffic* traffic = nullptr;
-    bool out = false;   // in flight
-    uint32_t turn = 0;  // number of uses of the slot, part of the id
+    PeerTraffic* traffic = nullptr;  // measures the send, unless null
+    bool out = false;                // in flight
+    uint32_t turn = 0;               // number of uses of the slot, part of the id
   };
   // Packs the use count into the upper and the slot into the lower 32 bits.
   static SendId make(uint32_t turn, uint32_t slot) { return SendId{turn} << 32 | slot; }
