@@ -125,7 +125,7 @@ test-tools: build
 
 # What `ringdist status` finds on two hosts, and how long it takes: the median of ten.
 test-status: build
-	STATUS_ROUNDS=10 $(VENV)/python -m pytest -q -s tests/python/test_status_hosts.py
+	STATUS_ROUNDS=10 $(VENV)/python -m pytest -q -s tests/python/test_status_hosts.py tests/python/test_stragglers_hosts.py
 
 attacks: build
 	$(VENV)/python -m tests.attacks $(ARGS)

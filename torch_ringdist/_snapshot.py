@@ -117,6 +117,31 @@ class Straggler:
 
 
 @dataclass(frozen=True)
+class SlowLink:
+    """A link between hosts, or all links of a host, that are much slower than others, as
+    SlowLinkDetector in csrc/engine/context finds them.
+
+    Attributes:
+        host, address: name and address of the host that sends.
+        to_host, to_address: the one that receives; "" for all links of the host.
+        rate, others: bytes per second, and the least of the other links.
+        resent: segments that were sent again in 5 s.
+        rtt: round-trip time in seconds.
+        text: all of that in words.
+    """
+
+    host: str
+    address: str
+    to_host: str
+    to_address: str
+    rate: float
+    others: float
+    resent: int
+    rtt: float
+    text: str
+
+
+@dataclass(frozen=True)
 class Process:
     """A process of a job.
 
@@ -126,7 +151,7 @@ class Process:
         silent_for: seconds since something came from it, if it has not answered.
         stack: the Python stack of its main thread, the newest call first; empty if unknown.
         ops: the latest operations, if they were requested.
-        stragglers: the late ranks that it has found. One process of a job looks for them.
+        stragglers, slow_links: found by this process. One process of a job looks for them.
         statistics: figures of its operations and peers, if they were requested.
     """
 
@@ -140,6 +165,7 @@ class Process:
     silent_for: float | None = None
     ops: tuple[Op, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
+    slow_links: tuple[SlowLink, ...] = ()
     statistics: Statistics | None = None
 
     @property
@@ -186,6 +212,10 @@ class Snapshot:
     def stragglers(self) -> list[Straggler]:
         return [found for one in self.processes for found in one.stragglers]
 
+    @property
+    def slow_links(self) -> list[SlowLink]:
+        return [found for one in self.processes for found in one.slow_links]
+
 
 def parse(texts: Sequence[str]) -> Snapshot:
     """Returns what the texts of _dump.snapshot() describe. Raises DumpError for another version."""
@@ -227,6 +257,7 @@ def _answered(told: dict[str, Any]) -> Process:
         stack=tuple(Frame(file, int(line), at) for file, line, at in _FRAME.findall(told["stack"])),
         ops=tuple(Op(*one) for one in told.get("ops", ())),
         stragglers=tuple(_straggler(one) for one in told["stragglers"]),
+        slow_links=tuple(_slow_link(one) for one in told["slow_links"]),
         statistics=_statistics.parse(told["statistics"]) if "statistics" in told else None,
     )
 
@@ -235,6 +266,12 @@ def _straggler(told: dict[str, Any]) -> Straggler:
     group, cause, text = (str(told[name]) for name in ("group", "cause", "text"))
     share, late = float(told["share"]), float(told["late"])
     return Straggler(group, int(told["rank"]), share, late, cause, text)
+
+
+def _slow_link(told: dict[str, Any]) -> SlowLink:
+    kinds = {"rate": float, "others": float, "resent": int, "rtt": float}
+    names = SlowLink.__dataclass_fields__
+    return SlowLink(**{name: kinds.get(name, str)(told[name]) for name in names})
 
 
 def _missing(told: dict[str, Any]) -> Process:

@@ -279,6 +279,7 @@ def as_text(snapshot: Snapshot) -> str:
             )
         )
     late = [f"straggler: {one.text}" for one in snapshot.stragglers]
+    late += [f"slow link: {one.text}" for one in snapshot.slow_links]
     return "\n".join([*diagnosis_lines(snapshot), *late, "", *table(lines), *_figures(snapshot)])
 
 
@@ -319,6 +320,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "waiting": diagnosis.waiting,
         "missing": [_process_json(rank, one) for rank, one in diagnosis.missing],
         "stragglers": [asdict(one) for one in snapshot.stragglers],
+        "slow_links": [asdict(one) for one in snapshot.slow_links],
         "processes": [
             _process_json(snapshot.ranks.get(one.context), one) for one in snapshot.processes
         ],
@@ -328,6 +330,8 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
 def _process_json(rank: int | None, process: Process) -> dict[str, Any]:
     at = asdict(process.at) | {"source": process.source} if process.at else None
     rest = {
-        key: value for key, value in asdict(process).items() if key not in ("ops", "stragglers")
+        key: value
+        for key, value in asdict(process).items()
+        if key not in ("ops", "stragglers", "slow_links")
     }
     return {"rank": rank, **rest, "at": at}

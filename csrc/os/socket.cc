@@ -2,10 +2,10 @@
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -248,22 +248,38 @@ Result<Fd> listen_tcp(const std::string& ip, uint16_t first, uint16_t last) {
   }
 }
 
-Result<std::string> local_address(const Fd& fd) {
-  Address address;
-  address.length = sizeof address.storage;
-  auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
-  if (getsockname(fd.get(), generic, &address.length) != 0)
-    return system_error("getsockname", errno);
-  return format_ip_address(address);
+namespace {
+
+// `get` is getsockname() or getpeername(). Returns nothing if it fails, and sets errno.
+template <typename Get>
+std::optional<Address> address_by(Get get, int descriptor) {
+  Address out;
+  out.length = sizeof out.storage;
+  if (get(descriptor, reinterpret_cast<sockaddr*>(&out.storage), &out.length) != 0)
+    return std::nullopt;
+  return out;
 }
 
-std::string remote_address(const Fd& fd) {
-  Address address;
-  address.length = sizeof address.storage;
-  auto* generic = reinterpret_cast<sockaddr*>(&address.storage);
-  const bool is_ip =
-      getpeername(fd.get(), generic, &address.length) == 0 && address.storage.ss_family != AF_UNIX;
-  return is_ip ? format_ip_address(address) : "";
+std::string remote_address(int descriptor) {
+  const auto address = address_by(getpeername, descriptor);
+  return address && address->storage.ss_family != AF_UNIX ? format_ip_address(*address) : "";
+}
+
+}  // namespace
+
+Result<std::string> local_address(const Fd& fd) {
+  const auto address = address_by(getsockname, fd.get());
+  if (!address) return system_error("getsockname", errno);
+  return format_ip_address(*address);
+}
+
+std::string remote_address(const Fd& fd) { return remote_address(fd.get()); }
+
+std::pair<std::string, std::string> ends_of(int descriptor) {
+  const std::string remote = remote_address(descriptor);
+  const auto local = address_by(getsockname, descriptor);
+  if (remote.empty() || !local) return {};
+  return {without_port(format_ip_address(*local)), without_port(remote)};
 }
 
 std::string without_port(const std::string& address) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffers.h"
@@ -62,6 +63,9 @@ Result<Fd> listen_tcp(const std::string& ip, uint16_t first, uint16_t last = 0);
 Result<std::string> local_address(const Fd& fd);
 // Returns the address of the other end of a TCP connection; "" for other sockets and on errors.
 std::string remote_address(const Fd& fd);
+// Returns the addresses of this and of the other end of a TCP connection, in the form of
+// without_port(); both are "" for other descriptors.
+std::pair<std::string, std::string> ends_of(int descriptor);
 // Returns an address in the form of format_address() without its port: "ip" or "[ip6]".
 std::string without_port(const std::string& address);
 // Returns true if a host that listens at `address` may have the ip `ip`, in the form of

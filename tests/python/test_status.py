@@ -39,7 +39,7 @@ def waits(rank: int, *on: int, **more: Any) -> dict[str, Any]:
 def process(*groups: dict[str, Any], stack: str = STACK, pid: int = 0) -> dict[str, Any]:
     pid = pid or 100 + groups[0]["rank"]
     found = {"host": "h", "pid": pid, "context": f"{pid:016x}", "groups": groups, "stack": stack}
-    return {**found, "stragglers": []}
+    return {**found, "stragglers": [], "slow_links": []}
 
 
 def missing(rank: int, state: str, **more: Any) -> dict[str, Any]:

@@ -313,19 +313,24 @@ std::string Context::sample_calls(Duration paused) {
   };
   CallSample out;
   if (progress_->call(ask, Clock::now() + kSampleTime)) out.groups = std::move(*groups);
+  out.host = host_name_;
   out.place = describe_process(getpid(), host_name_);
+  out.links = tcp_links_.read();
   out.paused = paused;
   out.now = Clock::now();
   return out.encode();
 }
 
 void Context::on_calls(uint64_t context_id, ConstBytes sample, TimePoint asked, TimePoint now) {
-  if (const auto decoded = CallSample::decode(sample))
-    stragglers_.learn(context_id, *decoded, asked, now);
+  const auto decoded = CallSample::decode(sample);
+  if (!decoded) return;
+  stragglers_.learn(context_id, *decoded, asked, now);
+  slow_links_.learn(context_id, *decoded);
 }
 
 void Context::on_calls_complete(TimePoint now) {
   for (const std::string& line : stragglers_.evaluate(now)) log(LogLevel::kWarn, line);
+  for (const std::string& line : slow_links_.evaluate(now)) log(LogLevel::kWarn, line);
 }
 
 std::string Context::snapshot(uint8_t request) {
@@ -344,7 +349,7 @@ std::string Context::snapshot(uint8_t request) {
   out.add_json("groups", answered ? *groups : "null");
   if (answered)
     for (const auto& [name, json] : *details) out.add_json(name, json);
-  out.add_json("stragglers", stragglers_.json());
+  out.add_json("stragglers", stragglers_.json()).add_json("slow_links", slow_links_.json());
   return out.add("stack", main_thread_stack(kStackTime)).text();
 }
 

@@ -17,6 +17,7 @@
 #include "base/config.h"
 #include "base/thread_annotations.h"
 #include "control/control_thread.h"
+#include "engine/context/slow_link_detector.h"
 #include "engine/context/straggler_detector.h"
 #include "engine/context/task_pool.h"
 #include "engine/op/statistics.h"
@@ -208,7 +209,10 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
   std::unique_ptr<MembershipService> assembly_;
   std::unique_ptr<ControlThread> control_;
   std::string host_name_;
-  StragglerDetector stragglers_;  // control thread only
+  // The next three: control thread only.
+  TcpLinks tcp_links_;
+  StragglerDetector stragglers_;
+  SlowLinkDetector slow_links_;
 
   // Not held in calls that wait for the progress engine, except in open(). No callback of the
   // progress engine takes it, so that wait cannot be a deadlock.

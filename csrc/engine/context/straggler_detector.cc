@@ -13,6 +13,9 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMostOpen = 512;  // ops of a group that wait for calls of further ranks
+// Larger groups are left out, and groups beyond the first ones: any process of a job can name some.
+constexpr int kMostRanks = 1 << 14;
+constexpr size_t kMostGroups = 64;
 constexpr Duration kForgotten = std::chrono::minutes(2);  // a group without samples
 constexpr int kLeastOps = 10;                             // a window with fewer does not count
 // A rank is late if it calls this much later than the ones before it. The error of the clocks and
@@ -103,7 +106,9 @@ void StragglerDetector::learn(uint64_t process, const CallSample& sample, TimePo
   clock.paused = sample.paused;
   const Duration offset = (clock.low + clock.high) / 2, error = (clock.high - clock.low) / 2;
   for (const GroupCalls& from : sample.groups) {
-    if (from.size < 2 || from.rank < 0 || from.rank >= from.size) continue;
+    if (from.size < 2 || from.size > kMostRanks || from.rank < 0 || from.rank >= from.size ||
+        (groups_.size() >= kMostGroups && !groups_.contains(from.id)))
+      continue;
     WatchedGroup& group = groups_[from.id];
     if (group.places.empty()) {
       group.name = from.name;
@@ -117,22 +122,16 @@ void StragglerDetector::learn(uint64_t process, const CallSample& sample, TimePo
     group.window.ranks[rank].paused += paused;
     for (const SampledCall& call : from.calls) {
       if (call.number <= group.last) continue;
-      OpCalls& op = group.open[call.number];
-      op.by_rank.resize(group.places.size());
-      Call& mine = op.by_rank[rank];
-      if (!std::exchange(mine.known, true)) ++op.known;
-      mine.began = call.began - offset;
-      mine.error = error;
-      mine.what = call;
+      group.open[call.number][from.rank] = {call.began - offset, error, call};
     }
     while (group.open.size() > kMostOpen) group.open.erase(group.open.begin());
   }
 }
 
 void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCalls& calls) {
-  std::vector<size_t> order(calls.by_rank.size());
+  std::vector<int> order(calls.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto began = [&](size_t rank) { return calls.by_rank[rank].began; };
+  const auto began = [&](int rank) { return calls.at(rank).began; };
   std::ranges::sort(order, {}, began);
   const bool first_op = group.last == 0;
   const uint64_t step = first_op ? 1 : number - group.last;  // ops since the last one
@@ -145,7 +144,7 @@ void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCall
   group.last = number;
   group.last_at = began(order[0]);
   Duration error{};
-  for (const Call& call : calls.by_rank) error = std::max(error, call.error);
+  for (const auto& [rank, call] : calls) error = std::max(error, call.error);
   const Duration limit = kLate + 2 * error +
                          std::chrono::duration_cast<Duration>(
                              std::chrono::duration<double>(kLatePart * group.interval));
@@ -155,8 +154,8 @@ void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCall
     const size_t first = order.size() - late;
     if (began(order[first]) - began(order[first - 1]) <= limit) continue;
     for (size_t i = first; i < order.size(); ++i)
-      group.window.ranks[order[i]].add(
-          late_call(calls.by_rank[order[i]].what, began(order[i]) - began(order[first - 1])));
+      group.window.ranks[static_cast<size_t>(order[i])].add(
+          late_call(calls.at(order[i]).what, began(order[i]) - began(order[first - 1])));
     break;
   }
 }
@@ -196,7 +195,7 @@ std::vector<std::string> StragglerDetector::evaluate(TimePoint now) {
   std::erase_if(groups_, [&](const auto& one) { return now - one.second.heard > kForgotten; });
   std::erase_if(clocks_, [&](const auto& one) { return now - one.second.measured > kForgotten; });
   for (auto& [id, group] : groups_) {
-    const auto complete = [&](const auto& one) { return one.second.known == group.places.size(); };
+    const auto complete = [&](const auto& one) { return one.second.size() == group.places.size(); };
     // Not all ranks have sampled those before the first complete one.
     if (const auto first = std::ranges::find_if(group.open, complete); first != group.open.end())
       group.open.erase(group.open.begin(), first);

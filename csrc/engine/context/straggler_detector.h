@@ -56,13 +56,8 @@ class StragglerDetector {
     TimePoint began;  // by the clock of this process
     Duration error{};
     SampledCall what;
-    bool known = false;
   };
-  // Calls of one op by the ranks of a group.
-  struct OpCalls {
-    std::vector<Call> by_rank;
-    size_t known = 0;
-  };
+  using OpCalls = std::map<int, Call>;  // calls of one op, by rank
   // Behaviour of a rank in a window. The times are those of its late calls.
   struct RankWindow {
     int late = 0;

@@ -1,5 +1,8 @@
 #include "engine/op/call_sample.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/serialize.h"
 
 namespace ringdist {
@@ -29,12 +32,18 @@ SampledCall get_call(Reader& in) {
 
 std::string CallSample::encode() const {
   Writer out;
-  out.put_string(place).put(ticks(now)).put(static_cast<int64_t>(paused.count()));
+  out.put_string(host).put_string(place).put(ticks(now)).put(static_cast<int64_t>(paused.count()));
   out.put(static_cast<uint32_t>(groups.size()));
   for (const GroupCalls& group : groups) {
     out.put(group.id).put_string(group.name).put(group.size).put(group.rank);
     out.put(static_cast<uint32_t>(group.calls.size()));
     for (const SampledCall& call : group.calls) put(out, call);
+  }
+  out.put(static_cast<uint32_t>(std::min(links.size(), kMostLinks)));
+  for (size_t i = 0; i < std::min(links.size(), kMostLinks); ++i) {
+    const LinkProgress& link = links[i];
+    out.put_string(link.local).put_string(link.remote);
+    out.put(link.bytes).put(link.busy).put(link.resent).put(link.rtt);
   }
   const auto bytes = out.take();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -43,6 +52,7 @@ std::string CallSample::encode() const {
 std::optional<CallSample> CallSample::decode(ConstBytes bytes) {
   Reader in(bytes);
   CallSample out;
+  out.host = in.get_text(kMostName);
   out.place = in.get_text(kMostName);
   out.now = time_of(in.get<int64_t>());
   out.paused = Duration(in.get<int64_t>());
@@ -58,6 +68,18 @@ std::optional<CallSample> CallSample::decode(ConstBytes bytes) {
     if (calls > kMostCalls) return std::nullopt;
     for (uint32_t k = 0; k < calls && in.ok(); ++k) group.calls.push_back(get_call(in));
     out.groups.push_back(std::move(group));
+  }
+  const auto links = in.get<uint32_t>();
+  if (links > kMostLinks) return std::nullopt;
+  for (uint32_t i = 0; i < links && in.ok(); ++i) {
+    LinkProgress link;
+    link.local = in.get_text(kMostName);
+    link.remote = in.get_text(kMostName);
+    link.bytes = in.get<uint64_t>();
+    link.busy = in.get<uint64_t>();
+    link.resent = in.get<uint64_t>();
+    link.rtt = in.get<uint32_t>();
+    out.links.push_back(std::move(link));
   }
   if (!in.ended()) return std::nullopt;
   return out;

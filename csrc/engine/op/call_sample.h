@@ -1,5 +1,5 @@
 // Sample of the latest calls of a process: when each op was called, and what the caller did before.
-// The process that looks for stragglers collects the samples of all (see StragglerDetector).
+// One process of a job collects the samples of all (see StragglerDetector and SlowLinkDetector).
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 #include "base/buffers.h"
 #include "base/clock.h"
+#include "os/tcp_links.h"
 #include "os/thread_usage.h"
 
 namespace ringdist {
@@ -34,15 +35,18 @@ struct GroupCalls {
   std::vector<SampledCall> calls;
 };
 
-// Calls of a process.
+// Calls of a process, and what its connections have sent.
 struct CallSample {
   static constexpr size_t kMostGroups = 8;
   static constexpr size_t kMostCalls = 128;  // calls of one group
+  static constexpr size_t kMostLinks = 64;
 
+  std::string host;
   std::string place;  // the process, for a human: "pid 71 on host a"
   TimePoint now;      // when the sample was taken
   Duration paused{};  // how long the process has stood still so far, as far as that was noticed
   std::vector<GroupCalls> groups;
+  std::vector<LinkProgress> links;  // since the last sample
 
   std::string encode() const;
   // Returns nothing for malformed bytes.

@@ -66,19 +66,22 @@ const OpLog::OpRecord* OpLog::before(uint64_t record, uint64_t back) const {
   return row.record == record - back ? &row : nullptr;
 }
 
-std::vector<SampledCall> OpLog::calls(uint64_t nonce, int rank, TimePoint since) const {
-  std::vector<const OpRecord*> found;  // newest first
+std::map<OpLog::Member, std::vector<SampledCall>> OpLog::calls(TimePoint since) const {
+  std::map<Member, std::vector<const OpRecord*>> found;  // newest first
   for (uint64_t back = 0; const OpRecord* row = before(last_, back); ++back) {
     if (row->began < since) break;
-    if (row->nonce == nonce && row->rank == rank && row->number != 0) found.push_back(row);
+    if (row->number != 0) found[{row->nonce, row->rank}].push_back(row);
   }
-  uint64_t stride = 1;
-  while (found.size() / stride > CallSample::kMostCalls) stride *= 2;
-  std::vector<SampledCall> out;
-  for (auto row = found.rbegin(); row != found.rend(); ++row) {
-    if (hash_of((*row)->number) % stride != 0 || out.size() == CallSample::kMostCalls) continue;
-    out.push_back({(*row)->number, (*row)->began, (*row)->usage});
-    find_elsewhere(out.back(), nonce, (*row)->record);
+  std::map<Member, std::vector<SampledCall>> out;
+  for (const auto& [member, rows] : found) {
+    uint64_t stride = 1;
+    while (rows.size() / stride > CallSample::kMostCalls) stride *= 2;
+    std::vector<SampledCall>& calls = out[member];
+    for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+      if (hash_of((*row)->number) % stride != 0 || calls.size() == CallSample::kMostCalls) continue;
+      calls.push_back({(*row)->number, (*row)->began, (*row)->usage});
+      find_elsewhere(calls.back(), member.first, (*row)->record);
+    }
   }
   return out;
 }

@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -31,10 +33,11 @@ class OpLog {
   // Op in the Python module _snapshot has, in the same order.
   std::string json() const;
 
-  // Returns the collectives of a group that `rank` of it has called since a time, oldest first. If
-  // there are more than CallSample::kMostCalls, it returns a half, a quarter and so on of them,
-  // which depends on their numbers, so that all ranks choose the same ones.
-  std::vector<SampledCall> calls(uint64_t nonce, int rank, TimePoint since) const;
+  using Member = std::pair<uint64_t, int>;  // nonce of a group, and a rank of it here
+  // Returns the collectives that were called since a time, oldest first. If a member has called
+  // more than CallSample::kMostCalls, it returns a half, a quarter and so on of them. The choice
+  // depends on their numbers, so that it is the same on all ranks.
+  std::map<Member, std::vector<SampledCall>> calls(TimePoint since) const;
 
  private:
   struct OpRecord {

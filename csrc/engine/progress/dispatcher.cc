@@ -331,13 +331,14 @@ std::string Dispatcher::dump() const {
 
 std::vector<GroupCalls> Dispatcher::calls_since(TimePoint since) const {
   check_locked();
+  auto calls = state_.log.calls(since);
   std::vector<GroupCalls> out;
-  for (const auto& slot : slots_) {
-    if (slot->state() != GroupSlot::State::kFormed || slot->size() < 2) continue;
-    auto calls = state_.log.calls(slot->nonce(), slot->rank(), since);
-    if (!calls.empty())
-      out.push_back({slot->nonce(), slot->name(), slot->size(), slot->rank(), std::move(calls)});
-  }
+  for (const auto& slot : slots_)
+    if (const auto found = calls.find({slot->nonce(), slot->rank()});
+        found != calls.end() && !found->second.empty() && slot->size() > 1 &&
+        slot->state() == GroupSlot::State::kFormed)
+      out.push_back(
+          {slot->nonce(), slot->name(), slot->size(), slot->rank(), std::move(found->second)});
   const auto last = [](const GroupCalls& group) { return group.calls.back().began; };
   std::ranges::sort(out, std::greater(), last);
   if (out.size() > CallSample::kMostGroups) out.resize(CallSample::kMostGroups);

@@ -40,7 +40,7 @@ class StragglerDetectorTest : public testing::Test {
         now_ += kStep + last;
       }
       for (int rank = 0; rank < ranks_; ++rank) {
-        CallSample sample{"pid 1 on host a", now_ + offset_of(rank), paused_ * i, {}};
+        CallSample sample{"a", "pid 1 on host a", now_ + offset_of(rank), paused_ * i, {}, {}};
         sample.groups.push_back(groups[static_cast<size_t>(rank)]);
         const auto text = sample.encode();
         const auto decoded = CallSample::decode(std::as_bytes(std::span(text)));
@@ -139,19 +139,28 @@ TEST_F(StragglerDetectorTest, KnowsTheCause) {
 }
 
 TEST_F(StragglerDetectorTest, TakesAnySample) {
-  CallSample sample{"a", kStart, {}, {}};
+  CallSample sample{"a", "a", kStart, {}, {}, {}};
   sample.groups = {{1, "one", 1, 0, {{1, kStart, {}}}},
                    {2, "none", -5, 0, {{1, kStart, {}}}},
                    {3, "outside", 2, 2, {{1, kStart, {}}}},
                    {4, "fine", 2, 1, {{1, kStart, {}}}},
-                   {4, "of another size", 3, 1, {{1, kStart, {}}}}};
+                   {4, "of another size", 3, 1, {{1, kStart, {}}}},
+                   {5, "huge", 1 << 30, 1, {{1, kStart, {}}}}};
   detector_.learn(1, sample, kStart, kStart);
+  for (uint64_t id = 1000; id < 6000; ++id) {  // most are left out: 300 MB together
+    sample.groups = {{id, "many", 1 << 10, 0, {{1, kStart, {}}}}};
+    detector_.learn(1, sample, kStart, kStart);
+  }
   for (uint64_t number = 1; number < 5000; ++number) {
     sample.groups = {{4, "fine", 2, 0, {{number, kStart, {}}}}};
     detector_.learn(2, sample, kStart, kStart);
   }
   EXPECT_TRUE(detector_.evaluate(kStart + std::chrono::hours(1)).empty());
+  sample.links = {{"10.0.0.1", "10.0.0.2", 1, 2, 3, 4}};
   const auto text = sample.encode();
+  const auto decoded = CallSample::decode(std::as_bytes(std::span(text)));
+  ASSERT_TRUE(decoded && decoded->links.size() == 1);
+  EXPECT_EQ(decoded->encode(), text);
   for (size_t size = 0; size < text.size(); ++size)
     EXPECT_FALSE(CallSample::decode(std::as_bytes(std::span(text).first(size))));
 }

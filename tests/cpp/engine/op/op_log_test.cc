@@ -23,6 +23,10 @@ size_t count(const std::string& text, const std::string& part) {
   return out;
 }
 
+std::vector<SampledCall> calls_of(const OpLog& log, uint64_t nonce, int rank, TimePoint since) {
+  return log.calls(since)[{nonce, rank}];
+}
+
 TEST(OpLog, HasOpsInFlightAndEndedOnes) {
   OpLog log;
   EXPECT_EQ(log.json(), "[]");
@@ -73,13 +77,13 @@ TEST(OpLog, HasTheCallsOfOneGroup) {
     log.begin(*op, group, 0);
     log.end(*op, start + Milliseconds(until), false);
   };
-  EXPECT_TRUE(log.calls(1, 0, start).empty());
+  EXPECT_TRUE(calls_of(log, 1, 0, start).empty());
   record(1, 1, 0, 10);
   record(1, 2, 12, 18);
   record(2, 2, 19, 100);
   record(0, 1, 19, 100);  // a send, which has no number
   record(2, 1, 20, 100);
-  const auto calls = log.calls(1, 0, start);
+  const auto calls = calls_of(log, 1, 0, start);
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0].number, 1u);
   EXPECT_EQ(calls[0].elsewhere, 0u);
@@ -87,8 +91,8 @@ TEST(OpLog, HasTheCallsOfOneGroup) {
   EXPECT_EQ(calls[1].began, start + Milliseconds(20));
   EXPECT_EQ(calls[1].elsewhere, 7000u) << "6 ms and 1 ms of the last 10 ms";
   EXPECT_EQ(calls[1].other_group, 2u);
-  EXPECT_EQ(log.calls(1, 0, start + Milliseconds(5)).size(), 1u);
-  EXPECT_TRUE(log.calls(1, 1, start).empty()) << "another rank";
+  EXPECT_EQ(calls_of(log, 1, 0, start + Milliseconds(5)).size(), 1u);
+  EXPECT_TRUE(calls_of(log, 1, 1, start).empty()) << "another rank";
 }
 
 TEST(OpLog, ChoosesTheSameCallsOnAllRanks) {
@@ -97,7 +101,7 @@ TEST(OpLog, ChoosesTheSameCallsOnAllRanks) {
     first.begin(*make_op(number), 1, 0);
     if (number > 20) second.begin(*make_op(number), 1, 1);
   }
-  const auto here = first.calls(1, 0, {}), there = second.calls(1, 1, {});
+  const auto here = calls_of(first, 1, 0, {}), there = calls_of(second, 1, 1, {});
   ASSERT_GT(here.size(), CallSample::kMostCalls / 3);
   const auto even =
       std::ranges::count_if(here, [](const auto& call) { return call.number % 2 == 0; });

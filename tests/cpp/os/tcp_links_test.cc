@@ -1,0 +1,79 @@
+#include "os/tcp_links.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "os/socket.h"
+
+namespace ringdist {
+namespace {
+
+// Returns the row from one address to another.
+std::optional<LinkProgress> find(const std::vector<LinkProgress>& rows, const std::string& local,
+                                 const std::string& remote) {
+  const auto row = std::ranges::find_if(
+      rows, [&](const auto& one) { return one.local == local && one.remote == remote; });
+  return row == rows.end() ? std::nullopt : std::optional(*row);
+}
+
+// Calls read() until the other end has confirmed 100000 bytes. Returns the bytes of all calls.
+uint64_t confirmed(TcpLinks& links) {
+  uint64_t out = 0;
+  for (const TimePoint until = Clock::now() + std::chrono::seconds(20);
+       out < 100'000 && Clock::now() < until;) {
+    const auto row = find(links.read(), "127.0.0.2", "127.0.0.1");
+    out += row ? row->bytes : 0;
+  }
+  return out;
+}
+
+// Addresses of the loopback stand for those of two hosts.
+TEST(TcpLinks, HasWhatOtherHostsHaveConfirmedSinceTheLastCall) {
+  TcpLinks links;
+  const Fd listener = std::move(listen_tcp("127.0.0.1", 0).value());
+  const ConnectAttempt dialed = connect_tcp(local_address(listener).value(), "127.0.0.2");
+  Fd accepted;
+  while (!accepted) accepted = accept_connection(listener);
+  std::vector<char> data(100'000);
+  const auto send_all = [&] {
+    for (size_t done = 0, read = 0; read < data.size();) {
+      if (const ssize_t n = ::send(dialed.fd.get(), data.data(), data.size() - done, 0); n > 0)
+        done += static_cast<size_t>(n);
+      if (const ssize_t n = recv(accepted.get(), data.data(), data.size(), MSG_DONTWAIT); n > 0)
+        read += static_cast<size_t>(n);
+    }
+  };
+  EXPECT_TRUE(find(links.read(), "127.0.0.2", "127.0.0.1"));  // a SYN counts as a byte
+  send_all();
+  EXPECT_EQ(confirmed(links), 100'000u);
+  const int copy = dup(dialed.fd.get());  // counts once
+  send_all();
+  EXPECT_EQ(confirmed(links), 100'000u);
+  const auto rows = links.read();
+  close(copy);
+  const auto there = find(rows, "127.0.0.2", "127.0.0.1");
+  ASSERT_TRUE(there);
+  EXPECT_EQ(there->bytes, 0u) << "nothing since the last call";
+  EXPECT_GT(there->rtt, 0u);
+  const auto back = find(rows, "127.0.0.1", "127.0.0.2");
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->bytes, 0u);
+}
+
+TEST(TcpLinks, LeavesOutConnectionsWithinAHost) {
+  const Fd listener = std::move(listen_tcp("127.0.0.1", 0).value());
+  const ConnectAttempt dialed = connect_tcp(local_address(listener).value());
+  Fd accepted;
+  while (!accepted) accepted = accept_connection(listener);
+  EXPECT_FALSE(find(TcpLinks().read(), "127.0.0.1", "127.0.0.1"));
+}
+
+}  // namespace
+}  // namespace ringdist
