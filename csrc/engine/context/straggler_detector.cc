@@ -33,6 +33,8 @@ constexpr double kDrift = 100e-6;  // most by which two clocks move apart, in se
 // Parts of the lateness, or of the time before the calls, from which on a cause counts.
 constexpr double kMainPart = 0.5;
 constexpr double kPausedPart = 0.15;
+// Calls in time, per late call, from which on they are compared.
+constexpr double kLeastUsual = 0.1;
 
 // A cause as users see it.
 struct CauseRow {
@@ -149,45 +151,51 @@ void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCall
                          std::chrono::duration_cast<Duration>(
                              std::chrono::duration<double>(kLatePart * group.interval));
   ++group.window.ops;
-  // Up to a quarter of the ranks may be late together.
-  for (size_t late = 1; late <= std::max<size_t>(1, order.size() / 4); ++late) {
-    const size_t first = order.size() - late;
-    if (began(order[first]) - began(order[first - 1]) <= limit) continue;
-    for (size_t i = first; i < order.size(); ++i)
-      group.window.ranks[static_cast<size_t>(order[i])].add(
-          late_call(calls.at(order[i]).what, began(order[i]) - began(order[first - 1])));
-    break;
+  // Up to a quarter of the ranks may be late together. `first` is the first late one.
+  size_t first = order.size() - 1;
+  while (first > 0 && began(order[first]) - began(order[first - 1]) <= limit) --first;
+  if (order.size() - first > std::max<size_t>(1, order.size() / 4)) first = order.size();
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Duration late = i < first ? Duration(0) : began(order[i]) - began(order[first - 1]);
+    group.window.ranks[static_cast<size_t>(order[i])].add(behaviour(calls.at(order[i]).what, late));
   }
 }
 
-StragglerDetector::RankWindow StragglerDetector::late_call(const SampledCall& call, Duration late) {
+StragglerDetector::RankWindow StragglerDetector::behaviour(const SampledCall& call, Duration late) {
   RankWindow out;
-  out.late = 1;
+  const bool is_late = late > Duration(0);
+  out.late = is_late ? 1 : 0;
   out.lateness = late;
-  if (call.usage.elapsed == 0) return out;
-  out.measured = 1;
+  const ThreadUsage& usage = call.usage;
+  if (usage.elapsed == 0) return out;
   out.measured_lateness = late;
-  out.elapsed = call.usage.elapsed;
-  out.cpu = call.usage.cpu;
-  out.run_delay = call.usage.run_delay;
-  out.faults = call.usage.major_faults;
-  out.elsewhere = call.elsewhere;
-  out.other_group = call.other_group;
+  out.other_group = is_late && call.elsewhere > 0 ? call.other_group : 0;
+  (is_late ? out.before_late : out.before_in_time) = {1,
+                                                      static_cast<double>(usage.elapsed),
+                                                      static_cast<double>(usage.cpu),
+                                                      static_cast<double>(usage.run_delay),
+                                                      static_cast<double>(call.elsewhere),
+                                                      static_cast<double>(usage.major_faults)};
   return out;
 }
 
-void StragglerDetector::RankWindow::add(const RankWindow& more) {
-  late += more.late;
-  lateness += more.lateness;
-  paused += more.paused;
-  measured += more.measured;
-  measured_lateness += more.measured_lateness;
+void StragglerDetector::UsageSum::add(const UsageSum& more) {
+  calls += more.calls;
   elapsed += more.elapsed;
   cpu += more.cpu;
   run_delay += more.run_delay;
   elsewhere += more.elsewhere;
   faults += more.faults;
-  if (more.elsewhere > 0) other_group = more.other_group;
+}
+
+void StragglerDetector::RankWindow::add(const RankWindow& more) {
+  late += more.late;
+  lateness += more.lateness;
+  measured_lateness += more.measured_lateness;
+  paused += more.paused;
+  before_late.add(more.before_late);
+  before_in_time.add(more.before_in_time);
+  if (more.other_group != 0) other_group = more.other_group;
 }
 
 std::vector<std::string> StragglerDetector::evaluate(TimePoint now) {
@@ -255,21 +263,23 @@ std::optional<StragglerDetector::Straggler> StragglerDetector::straggler_of(
   return out;
 }
 
+// A time counts as far as it is longer than before the calls that were not late. A rank that is
+// nearly always late has no such calls to compare with.
 LateCause StragglerDetector::cause_of(const RankWindow& rank) {
-  const double late = seconds(rank.lateness);
-  if (seconds(rank.paused) > kPausedPart * late) return LateCause::kStopped;
-  if (rank.measured == 0) return LateCause::kUnknown;
-  const double measured = seconds(rank.measured_lateness) * 1e6;  // microseconds
-  const auto is_main = [&](uint64_t part) {
-    return static_cast<double>(part) > kMainPart * measured;
+  const UsageSum &late = rank.before_late, &in_time = rank.before_in_time;
+  if (seconds(rank.paused) > kPausedPart * seconds(rank.lateness)) return LateCause::kStopped;
+  if (late.calls == 0) return LateCause::kUnknown;
+  const bool compares = in_time.calls >= kLeastUsual * late.calls;
+  const auto more = [&](double UsageSum::* part) {  // for each late call
+    return late.*part / late.calls - (compares ? in_time.*part / in_time.calls : 0);
   };
-  if (is_main(rank.elsewhere)) return LateCause::kElsewhere;
-  const uint64_t ran = rank.cpu + rank.run_delay;
-  const uint64_t idle = rank.elapsed > ran ? rank.elapsed - ran : 0;
-  if (rank.faults >= static_cast<uint64_t>(rank.measured) && is_main(idle))
-    return LateCause::kFaults;
-  if (is_main(rank.run_delay)) return LateCause::kDescheduled;
-  return is_main(idle) ? LateCause::kIdle : LateCause::kComputes;
+  const double main = kMainPart * seconds(rank.measured_lateness) * 1e6 / late.calls;
+  const double run_delay = more(&UsageSum::run_delay);
+  const double idle = more(&UsageSum::elapsed) - more(&UsageSum::cpu) - run_delay;
+  if (more(&UsageSum::elsewhere) > main) return LateCause::kElsewhere;
+  if (late.faults >= late.calls && idle > main) return LateCause::kFaults;
+  if (run_delay > main) return LateCause::kDescheduled;
+  return idle > main ? LateCause::kIdle : LateCause::kComputes;
 }
 
 std::string StragglerDetector::describe(const WatchedGroup& group, const Straggler& one) const {

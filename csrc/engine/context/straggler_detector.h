@@ -58,19 +58,26 @@ class StragglerDetector {
     SampledCall what;
   };
   using OpCalls = std::map<int, Call>;  // calls of one op, by rank
-  // Behaviour of a rank in a window. The times are those of its late calls.
+  // Usage of a rank before calls, summed.
+  struct UsageSum {
+    double calls = 0;    // only with a usage
+    double elapsed = 0;  // microseconds, like the next three
+    double cpu = 0;
+    double run_delay = 0;
+    double elsewhere = 0;
+    double faults = 0;
+
+    void add(const UsageSum& more);
+  };
+  // Behaviour of a rank in a window.
   struct RankWindow {
-    int late = 0;
+    int late = 0;  // calls
     Duration lateness{};
-    Duration paused{};  // in the whole window
-    int measured = 0;   // late calls with a usage
-    Duration measured_lateness{};
-    uint64_t elapsed = 0;  // microseconds, like the next three
-    uint64_t cpu = 0;
-    uint64_t run_delay = 0;
-    uint64_t elsewhere = 0;
-    uint64_t faults = 0;
-    uint64_t other_group = 0;
+    Duration measured_lateness{};  // only calls with a usage
+    Duration paused{};             // in the whole window
+    UsageSum before_late;
+    UsageSum before_in_time;
+    uint64_t other_group = 0;  // the one that it was in before a late call
 
     void add(const RankWindow& more);
   };
@@ -108,7 +115,8 @@ class StragglerDetector {
                               TimePoint received);
   // Finds the late ranks of an op that all ranks have called.
   static void judge(WatchedGroup& group, uint64_t number, const OpCalls& calls);
-  static RankWindow late_call(const SampledCall& call, Duration late);
+  // Returns the behaviour in one call, which was late unless `late` is 0.
+  static RankWindow behaviour(const SampledCall& call, Duration late);
   // Returns the rank that the last windows show as a straggler.
   static std::optional<Straggler> straggler_of(const WatchedGroup& group);
   static bool conspicuous(const Window& window, size_t rank);

@@ -32,8 +32,9 @@ class StragglerDetectorTest : public testing::Test {
         for (int rank = 0; rank < ranks_; ++rank) {
           const Milliseconds by = late(number_, rank);
           last = std::max(last, by);
-          SampledCall call{number_, now_ + by + offset_of(rank), usage_};
-          call.elsewhere = elsewhere_;
+          const bool is_late = by > Milliseconds(0);
+          SampledCall call{number_, now_ + by + offset_of(rank), is_late ? usage_ : usual_};
+          call.elsewhere = is_late ? elsewhere_ : 0;
           call.other_group = 7;
           groups[static_cast<size_t>(rank)].calls.push_back(call);
         }
@@ -51,6 +52,12 @@ class StragglerDetectorTest : public testing::Test {
     }
     return lines;
   }
+  // Returns the cause of the rank that is named.
+  std::string named_cause() const {
+    const std::string json = detector_.json();
+    const size_t begin = json.find(R"("cause":")") + 9;
+    return json.substr(begin, json.find('"', begin) - begin);
+  }
   // The ranks' clocks differ.
   Duration offset_of(int rank) const { return rank % 2 * skew_; }
 
@@ -58,6 +65,7 @@ class StragglerDetectorTest : public testing::Test {
   Duration skew_ = std::chrono::seconds(1000);
   Duration paused_{};  // added to each process' time per second
   ThreadUsage usage_{.elapsed = 60000, .cpu = 58000};
+  ThreadUsage usual_;  // before calls that are not late
   uint32_t elsewhere_ = 0;
   TimePoint now_ = kStart;
   uint64_t number_ = 0;
@@ -125,9 +133,7 @@ TEST_F(StragglerDetectorTest, KnowsTheCause) {
     detector_ = {};
     number_ = 0;
     (void)run(30, [&](uint64_t, int rank) { return rank == 2 ? kLateBy : Milliseconds(0); });
-    const std::string json = detector_.json();
-    const size_t begin = json.find(R"("cause":")") + 9;
-    return json.substr(begin, json.find('"', begin) - begin);
+    return named_cause();
   };
   EXPECT_EQ(cause({.elapsed = 60000, .cpu = 59000}), "computes");
   EXPECT_EQ(cause({.elapsed = 60000, .cpu = 30000, .run_delay = 29000}), "descheduled");
@@ -136,6 +142,23 @@ TEST_F(StragglerDetectorTest, KnowsTheCause) {
   EXPECT_EQ(cause({.elapsed = 60000, .cpu = 30000}, 28000), "other_group");
   EXPECT_EQ(cause({.elapsed = 60000, .cpu = 30000}, 0, Milliseconds(200)), "stopped");
   EXPECT_EQ(cause({}), "unknown");
+}
+
+// A time that the rank spends before each call is no cause.
+TEST_F(StragglerDetectorTest, ComparesWithCallsThatAreNotLate) {
+  usual_ = {.elapsed = 90000, .cpu = 30000, .run_delay = 30000};
+  const auto cause = [&](ThreadUsage usage) {
+    usage_ = usage;
+    detector_ = {};
+    number_ = 0;
+    (void)run(30, [&](uint64_t number, int rank) {
+      return rank == 2 && number % 3 == 0 ? kLateBy : Milliseconds(0);
+    });
+    return named_cause();
+  };
+  EXPECT_EQ(cause({.elapsed = 120000, .cpu = 60000, .run_delay = 30000}), "computes");
+  EXPECT_EQ(cause({.elapsed = 120000, .cpu = 30000, .run_delay = 60000}), "descheduled");
+  EXPECT_EQ(cause({.elapsed = 120000, .cpu = 30000, .run_delay = 30000}), "idle");
 }
 
 TEST_F(StragglerDetectorTest, TakesAnySample) {
