@@ -48,6 +48,7 @@ EXCEPTIONS = {
     ("torch_ringdist/_rendezvous.py", "tcp"): "the scheme of a URL, and a file of /proc/net",
     ("csrc/torch/process_context.cc", "ucx"): "the option of that name",
     ("torch_ringdist/_inspect.py", "ucx"): "the key of info() of that name",
+    ("torch_ringdist/_doctor_host.py", "ucx"): "that key, and what connects hosts by default",
     ("torch_ringdist/_info_text.py", "ucx"): "the key of info() of that name",
     ("torch_ringdist/_units.py", "none"): "the word, where a list is empty",
     ("torch_ringdist/_rules.py", "int8"): "what rules give embeddings",

@@ -31,6 +31,9 @@ examples:
   RINGDIST_ALGORITHM=direct ringdist info --json | jq .variables
       See what a launch line would set, as a program reads it.
 
+  ringdist doctor --hosts a,b --ranks 8
+      What would make a job fail or slow: versions, limits, ports, packet sizes; with cures.
+
   ringdist codecs
   ringdist codecs int4 int4+h topk:0.01 --seconds 2
       What each codec saves, what it loses, and how fast it is on one core of this machine.
@@ -64,6 +67,7 @@ examples:
 _COMMANDS = {
     "status": ("_status", "what a job does, which rank the others wait for, and why"),
     "info": ("_info_text", "what this build can do, and how it is set"),
+    "doctor": ("_doctor", "what would make a job fail or slow on this host, or between several"),
     "codecs": ("_codecs", "ratio, error and speed of the codecs on this machine"),
     "bench": ("_bench", "time and bandwidth of an operation, by ringdist, gloo or nccl"),
     "plan": ("_plan", "which algorithm would run, why, and what it would take"),
@@ -75,7 +79,7 @@ _COMMANDS = {
     "dump": ("_dump", "what a running process is doing in ringdist"),
 }
 # Commands that work without torch. To import it takes seconds on a busy machine.
-_WITHOUT_TORCH = ("status", "dump")
+_WITHOUT_TORCH = ("status", "dump", "doctor")
 
 
 # Returns the module of a command. The import of this package has left out torch, if the command
