@@ -200,11 +200,14 @@ def _published() -> dict[str, bytes]:
 
 
 def test_the_store_learns_neither_host_nor_address(start: Start, key: Path):
+    host = socket.gethostname().encode()
+    open_texts = [b"127.0.0.1", b"ringdist-"]
+    if len(host) > 5:  # a shorter one may be in random bytes
+        open_texts.append(host)
     for values in start(2, key, init=False).run(_published):
         assert values
         for name, value in values.items():
-            assert socket.gethostname().encode() not in value, name
-            assert b"127.0.0.1" not in value and b"ringdist-" not in value, name
+            assert not [text for text in open_texts if text in value], name
 
 
 @pytest.mark.parametrize("other", [True, False], ids=["another", "none"])

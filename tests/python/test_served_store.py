@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -26,15 +27,23 @@ from torch_ringdist._served_store import serve
 ENVIRONMENT = {**os.environ, "PYTHONPATH": python_path()}
 
 
-def listening(port: int) -> list[str]:
-    """Returns the addresses at which something listens at the port, from the kernel."""
+def listening(port: int, *pids: int) -> list[str]:
+    """Returns the addresses at which these processes listen at the port, from the kernel.
+
+    Processes of other tests may have got the same port at another address.
+    """
+    sockets = set()
+    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            sockets.add(os.readlink(link))
     found = []
     for table in ("tcp", "tcp6"):
         path = Path("/proc/self/net") / table
         for line in path.read_text().splitlines()[1:] if path.exists() else ():
-            _, local, _, state, *_ = line.split()
-            address, _, at = local.partition(":")
-            if state == "0A" and int(at, 16) == port:
+            fields = line.split()
+            address, _, at = fields[1].partition(":")
+            ours = f"socket:[{fields[9]}]" in sockets
+            if fields[3] == "0A" and int(at, 16) == port and ours:
                 words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
                 found.append(str(ipaddress.ip_address(b"".join(words))))
     return found
@@ -48,7 +57,10 @@ from test_served_store import listening
 where = os.environ.get("RINGDIST_RDZV") or os.environ.get({STORE_OF_RANKS!r})
 where = (where or ":" + os.environ["MASTER_PORT"]).partition("?")[0]
 kind = "one of ringdist's" if where.startswith("ringdist://") else "a TCPStore"
-print(kind, "at", *listening(int(where.rpartition(":")[2])))
+pids = [os.getpid()]
+if {preloaded.PIDS!r} in os.environ:  # the launcher and this process
+    pids = [int(pid) for pid in open(os.environ[{preloaded.PIDS!r}])]
+print(kind, "at", *listening(int(where.rpartition(":")[2]), *pids))
 """
 
 # Creates a group of two ranks first, of which rank 0 holds the store.
@@ -71,7 +83,7 @@ def test_a_store_listens_at_one_address(host: str):
             pytest.skip("no IPv6 here")
     store = serve(host, 0, wait_for_workers=False)
     address = host if ":" in host else "127.0.0.1"
-    assert [ipaddress.ip_address(one) for one in listening(store.port)] == [
+    assert [ipaddress.ip_address(one) for one in listening(store.port, os.getpid())] == [
         ipaddress.ip_address(address)
     ]
     with pytest.raises(ConnectionRefusedError):
@@ -115,7 +127,7 @@ def test_it_listens_everywhere_where_it_has_to(
 
 def test_a_launcher_holds_its_store_for_this_host_alone():
     store = RendezvousStore(None, "mine")
-    assert listening(store._held.port) == ["127.0.0.1"]
+    assert listening(store._held.port, os.getpid()) == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +148,7 @@ def test_launchers_hold_stores_for_the_hosts_of_the_job(
     script.write_text(SCRIPT)
     command = [sys.executable] if "ringdistrun" in line[0] else []
     key = key_variables(tmp_path, has_key)
-    environment = {**ENVIRONMENT, **key}
+    environment = {**ENVIRONMENT, **key, preloaded.PIDS: str(tmp_path / "pids")}
     done = preloaded.run(["-m", *line, *command, str(script)], env=environment, timeout=120)
     kind = "one of ringdist's" if has_key else "a TCPStore"
     assert f"{kind} at 127.0.0.1\n" in done.stdout + done.stderr, done
@@ -227,7 +239,7 @@ def test_the_store_command_listens_where_it_says(tmp_path: Path, has_key: bool):
         assert holder.stderr is not None
         scheme = "ringdist://" if has_key else ""
         assert f"ranks can meet at {scheme}127.0.0.1:{port};" in holder.stderr.readline()
-        assert listening(port) == ["127.0.0.1"]
+        assert listening(port, holder.pid) == ["127.0.0.1"]
         holder.terminate()
 
 
