@@ -9,10 +9,11 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from torch_ringdist import _address
 from torch_ringdist import _doctor_links as links
 from torch_ringdist._doctor_host import Facts, Finding, examine
 from torch_ringdist._doctor_links import Probe
@@ -108,10 +109,9 @@ def run(args: argparse.Namespace) -> int:
 def _store(text: str) -> tuple[str, int] | None:
     if not text:
         return None
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    if (place := _address.parse(text)) is None:
         raise ValueError(f"--store: expected HOST:PORT, got {text!r}")
-    return host, int(port)
+    return place
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Report:
         return {
             "version": 1,
             "fails": self.fails,
-            "hosts": [one.as_json() for one in self.hosts],
+            "hosts": [asdict(one) for one in self.hosts],
             "findings": [{"host": one.host, **asdict(one.finding)} for one in self.findings],
             "links": [asdict(one) for one in self.links],
         }
@@ -242,9 +242,8 @@ def _in_job(job: Job, ranks: int | None) -> Report | None:
         most = ranks or max(map(places.count, places))
         listener = links.Listener()
         try:
-            job = Job(most, job.store, job.measures)
             parts: list[Host] = [Here(hosts[0], listener), *hosts[1:]]
-            return check(job, parts, len(parts), os.environ["MASTER_ADDR"])
+            return check(replace(job, ranks=most), parts, len(parts), os.environ["MASTER_ADDR"])
         finally:
             for host in hosts:
                 host.end()

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,6 @@ class Facts:
     versions: dict[str, str]
     interfaces: tuple[Interface, ...]
     findings: tuple[Finding, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def of_json(cls, told: dict[str, Any]) -> Facts:

@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+
+from torch_ringdist._doctor_host import interfaces
 
 _CONNECT = 3.0  # seconds
 _ANSWER = 3.0
@@ -130,8 +131,6 @@ def _read(peer: socket.socket, size: int) -> bytes:
 def address_towards(host: str) -> str:
     """Returns the address of this host from which it reaches another one, or that of
     RINGDIST_INTERFACE. Raises OSError if the name is not known or nothing leads there."""
-    from torch_ringdist._doctor_host import interfaces
-
     chosen = os.environ.get("RINGDIST_INTERFACE", "").split(",")[0]
     for one in interfaces():
         if one.name == chosen:
@@ -139,7 +138,3 @@ def address_towards(host: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
         ours.connect((host, 9))  # nothing is sent
         return str(ours.getsockname()[0])
-
-
-def as_json(one: Probe) -> dict[str, Any]:
-    return dict(vars(one))

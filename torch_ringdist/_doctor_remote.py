@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -26,7 +27,7 @@ _START = 60.0  # for a host to start its part
 def answer_of(listener: links.Listener, command: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the answer of this host to a command of the one that coordinates."""
     if "probe" in command:
-        return links.as_json(links.probe(**command["probe"]))
+        return asdict(links.probe(**command["probe"]))
     about = command["examine"]
     store = tuple(about["store"]) if about["store"] else None
     facts = examine(about["ranks"], about["hosts"], store)
@@ -36,7 +37,7 @@ def answer_of(listener: links.Listener, command: Mapping[str, Any]) -> dict[str,
     except OSError as error:
         problem = f"it finds no way to {about['towards']}: {error.strerror or error}"
     place = {"address": address, "problem": problem, "port": listener.port, "token": listener.token}
-    return {"facts": facts.as_json(), **place}
+    return {"facts": asdict(facts), **place}
 
 
 def serve(source: IO[str], target: IO[str]) -> int:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -186,10 +186,10 @@ class FakeHost:
 
     def ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
         if "probe" in command:
-            return links.as_json(self.probes.get(command["probe"]["port"], Probe("", 1e-4)))
+            return asdict(self.probes.get(command["probe"]["port"], Probe("", 1e-4)))
         facts = replace(self.facts, time=host.time.time() + self.facts.time)
         place = {**self.place, "port": self.port, "token": "t"}
-        return {"facts": json.loads(json.dumps(facts.as_json())), **place}
+        return {"facts": json.loads(json.dumps(asdict(facts))), **place}
 
 
 class DeadHost:

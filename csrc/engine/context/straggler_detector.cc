@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <numeric>
 #include <utility>
 
 #include "base/describe.h"
@@ -131,33 +130,36 @@ void StragglerDetector::learn(uint64_t process, const CallSample& sample, TimePo
 }
 
 void StragglerDetector::judge(WatchedGroup& group, uint64_t number, const OpCalls& calls) {
-  std::vector<int> order(calls.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto began = [&](int rank) { return calls.at(rank).began; };
-  std::ranges::sort(order, {}, began);
+  std::vector<std::pair<TimePoint, int>> order;  // time of the call and rank
+  Duration error{};
+  for (const auto& [rank, call] : calls) {
+    order.emplace_back(call.began, rank);
+    error = std::max(error, call.error);
+  }
+  std::ranges::sort(order);
+  const auto began = [&](size_t place) { return order[place].first; };
   const bool first_op = group.last == 0;
   const uint64_t step = first_op ? 1 : number - group.last;  // ops since the last one
   if (!first_op) {
-    const double interval = seconds(began(order[0]) - group.last_at) / static_cast<double>(step);
+    const double interval = seconds(began(0) - group.last_at) / static_cast<double>(step);
     constexpr double kWeight = 0.05;  // weight of the newest one
     group.interval += (group.interval == 0 ? 1 : kWeight) * (interval - group.interval);
   }
   group.window.numbers += step;
   group.last = number;
-  group.last_at = began(order[0]);
-  Duration error{};
-  for (const auto& [rank, call] : calls) error = std::max(error, call.error);
+  group.last_at = began(0);
   const Duration limit = kLate + 2 * error +
                          std::chrono::duration_cast<Duration>(
                              std::chrono::duration<double>(kLatePart * group.interval));
   ++group.window.ops;
   // Up to a quarter of the ranks may be late together. `first` is the first late one.
   size_t first = order.size() - 1;
-  while (first > 0 && began(order[first]) - began(order[first - 1]) <= limit) --first;
+  while (first > 0 && began(first) - began(first - 1) <= limit) --first;
   if (order.size() - first > std::max<size_t>(1, order.size() / 4)) first = order.size();
   for (size_t i = 0; i < order.size(); ++i) {
-    const Duration late = i < first ? Duration(0) : began(order[i]) - began(order[first - 1]);
-    group.window.ranks[static_cast<size_t>(order[i])].add(behaviour(calls.at(order[i]).what, late));
+    const Duration late = i < first ? Duration(0) : began(i) - began(first - 1);
+    const int rank = order[i].second;
+    group.window.ranks[static_cast<size_t>(rank)].add(behaviour(calls.at(rank).what, late));
   }
 }
 

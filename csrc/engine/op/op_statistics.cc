@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
-#include <tuple>
-#include <vector>
 
 #include "base/describe.h"
 #include "base/json.h"

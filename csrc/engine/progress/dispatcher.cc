@@ -347,22 +347,23 @@ std::vector<GroupCalls> Dispatcher::calls_since(TimePoint since) const {
 
 std::string Dispatcher::statistics() const {
   check_locked();
-  std::vector<std::pair<GroupSlot*, const OpStatistics*>> used;
+  std::vector<std::pair<uint64_t, GroupSlot*>> used;  // number of ops and group
   for (const auto& slot : slots_)
     if (Group* group = slot->group(); group != nullptr && group->statistics().count() > 0)
-      used.emplace_back(slot.get(), &group->statistics());
-  std::ranges::sort(used, std::greater(), [](const auto& one) { return one.second->count(); });
+      used.emplace_back(group->statistics().count(), slot.get());
+  std::ranges::sort(used, std::greater());
   OpStatistics rest = state_.closed;
   std::vector<std::string> groups;
   size_t bytes = 0;
-  for (const auto& [slot, ops] : used) {
+  for (const auto& [count, slot] : used) {
+    const OpStatistics& ops = slot->group()->statistics();
     if (bytes > kMostStatistics) {
-      rest.merge(*ops);
+      rest.merge(ops);
       continue;
     }
     JsonObject group;
     group.add("name", slot->name()).add("id", format_id(slot->nonce())).add("rank", slot->rank());
-    groups.push_back(group.add_json("ops", ops->json()).text());
+    groups.push_back(group.add_json("ops", ops.json()).text());
     bytes += groups.back().size();
   }
   JsonObject closed;
