@@ -55,13 +55,14 @@ class Operations:
 
     Attributes:
         group, id: name and id of the group. Groups that have been destroyed, and those beyond the
-            first ones, are together in the group "closed" with the id "" and rank -1.
+            first ones, are together in the group "others" with the id "" and rank -1.
         codec: "" for none.
         size: least power of two that the bytes of the input and of the output do not exceed.
-        count, failed: all operations, and those that ended with an error.
+        count, failed: all operations, and those that ended with an error. One that failed before
+            its group had formed is not counted.
         bytes, duration, wait: figures of those that succeeded. The wait of an operation is the
-            longest time without progress, because a rank had not called it yet or the network was
-            slow.
+            longest time without progress, because its group was not formed yet, a rank had not
+            called it yet, or the network was slow.
     """
 
     group: str
@@ -165,19 +166,24 @@ def _cut(rows: Sequence[tuple[str, ...]], head: tuple[str, ...]) -> list[str]:
     return [*lines, f"and {more} more rows, which --json has"] if more > 0 else lines
 
 
-# A rank that waits much less than the others is the one that they wait for.
+# Operations in which each rank waits for all others. There, a rank that waits much less than the
+# others is the one that they wait for. The root of a broadcast, for one, never waits.
+_SYMMETRIC = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}
+
+
 def _operations_row(ops: Sequence[Operations]) -> tuple[str, ...]:
     first = ops[0]
     duration = sum((op.duration for op in ops), Histogram())
     wait = sum((op.wait for op in ops), Histogram())
-    least = min(ops, key=lambda op: op.wait.mean)
-    shows_rank = len(ops) > 1 and first.id
+    waits = [(op.wait.mean, op.rank) for op in ops if op.count > op.failed]
+    compares = len(waits) > 1 and first.id and first.operation in _SYMMETRIC
+    least, rank = min(waits, default=(0.0, 0))
     return (
         *(first.group, first.operation, first.codec or "-", format_bytes(first.size)),
         *(str(max(op.count for op in ops)), str(max(op.failed for op in ops))),
         *(_limit(duration.quantile(0.5)), _limit(duration.quantile(0.99))),
         format_seconds(wait.mean),
-        f"{format_seconds(least.wait.mean)} (rank {least.rank})" if shows_rank else "-",
+        f"{format_seconds(least)} (rank {rank})" if compares else "-",
     )
 
 

@@ -96,8 +96,10 @@ void SnapshotRelay::on_search(ControlConnection& from, const Frame& frame, Durat
 
 std::string SnapshotRelay::state_here(uint8_t request) {
   const TimePoint began = Clock::now();
-  if (began < state_valid_until_) return state_;
-  state_ = owner_.snapshot(request);
+  const bool valid = began < state_valid_until_;
+  if (valid && (request & ~state_request_) == 0) return state_;
+  state_request_ = valid ? state_request_ | request : request;
+  state_ = owner_.snapshot(state_request_);
   const TimePoint ended = Clock::now();
   state_valid_until_ = ended - began < kFast ? ended : ended + 2 * (ended - began);
   return state_;

@@ -88,7 +88,8 @@ class SnapshotRelay {
   // Sends a search to all members that have not got it from `from`, which may be null.
   void pass_on(const SnapshotSearch& search, const ControlConnection* from);
   // Returns the state of this process. If that took long before, the same text is returned for
-  // twice as long, even if it has no ops, because the control thread also sends heartbeats.
+  // twice as long, because the control thread also sends heartbeats. If it lacks what is requested
+  // now, one with both is made.
   std::string state_here(uint8_t request);
   // Returns true if two processes share a formed group with this one.
   bool share_group(uint64_t one, uint64_t other) const;
@@ -107,7 +108,8 @@ class SnapshotRelay {
   const ControlGroupTable& groups_;
   const ControlPeerTable& processes_;
   ControlDelegate& owner_;
-  std::string state_;  // result of state_here()
+  std::string state_;          // result of state_here()
+  uint8_t state_request_ = 0;  // the bits that it was made for
   TimePoint state_valid_until_;
   TimePoint sampled_at_{};  // when it last looked for calls to sample
   uint64_t activity_ = 0;   // activity() of the owner then

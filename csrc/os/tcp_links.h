@@ -2,6 +2,7 @@
 // the sockets of libraries, such as UCX.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -23,10 +24,12 @@ struct LinkProgress {
 // Reads the counters. One thread at a time.
 class TcpLinks {
  public:
-  // Returns the progress since the last call, or since a connection was made; a row for each pair
-  // of addresses. Connections within this host are left out. It looks at the first 4096 descriptors
-  // of the process, with two system calls for each. Returns nothing if the system does not count.
-  std::vector<LinkProgress> read();
+  // Returns the progress since the last call, or since a connection was made. There is a row for
+  // each pair of addresses, but only the `most` rows with the most bytes. Connections within
+  // this host are left out, and so are sockets beyond the first 4096. Takes four system calls for
+  // a connection, and one for each other descriptor. Returns nothing if the system does not
+  // count, or shows no descriptors.
+  std::vector<LinkProgress> read(size_t most);
 
  private:
   struct Counters {

@@ -62,8 +62,8 @@ def test_figures_of_real_ranks(pools):
         assert (reduce.size, reduce.bytes) == (1 << 20, 5 << 20)
         assert sum(reduce.duration.counts) == sum(reduce.wait.counts) == 5
         waits.append(reduce.wait.mean)
-        closed = [op for op in found.operations if op.group == "closed"]
-        assert any(op.operation == "broadcast" and op.size == 16 for op in closed)
+        others = [op for op in found.operations if op.group == "others"]
+        assert any(op.operation == "broadcast" and op.size == 16 for op in others)
         for figure in ("bytes_sent", "bytes_received", "messages_sent", "messages_received"):
             assert sum(getattr(one, figure) for one in found.peers) == stats[figure], figure
     assert min(waits[0], waits[2]) > 2 * waits[1], "they wait for rank 1"
@@ -79,14 +79,23 @@ def test_a_quantile_is_the_end_of_a_bucket():
 
 def test_tables_of_all_ranks():
     late = replace(OPERATIONS, rank=1, wait=Histogram(0.0004, (4,)))
-    closed = replace(OPERATIONS, group="closed", id="", rank=-1, duration=Histogram())
+    others = replace(OPERATIONS, group="others", id="", rank=-1, duration=Histogram())
+    failed = replace(OPERATIONS, rank=2, count=1, failed=1, duration=Histogram(), wait=Histogram())
+    rooted = [
+        replace(one, operation="broadcast", duration=Histogram()) for one in (OPERATIONS, late)
+    ]
     text = _statistics.as_text(
-        [(0, Statistics((OPERATIONS, closed), (PEER,))), (1, Statistics((late,)))]
+        [
+            (0, Statistics((OPERATIONS, others, rooted[0]), (PEER,))),
+            (1, Statistics((late, rooted[1]))),
+            (2, Statistics((failed,))),
+        ]
     )
-    first, second, _, head, peer = text.splitlines()[1:]
+    first, second, third, _, head, peer = text.splitlines()[1:]
     columns = "0 all_reduce int4 1 MiB 4 1 <= 4.10 us <= 4.10 us 550 us 100 us (rank 1)"
     assert " ".join(first.split()) == columns
-    assert second.startswith("closed") and second.endswith("-")
+    assert second.startswith("others") and second.endswith("-")
+    assert "broadcast" in third and third.endswith("-"), "its root never waits"
     assert head.split()[0] == "rank"
     assert " ".join(peer.split()) == "0 ucx 3 MiB 1 KiB 24 ms pid 7 on host h"
     many = [replace(PEER, bytes_sent=size, transport="shm") for size in range(30)]

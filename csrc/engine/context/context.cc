@@ -315,7 +315,7 @@ std::string Context::sample_calls(Duration paused) {
   if (progress_->call(ask, Clock::now() + kSampleTime)) out.groups = std::move(*groups);
   out.host = host_name_;
   out.place = describe_process(getpid(), host_name_);
-  out.links = tcp_links_.read();
+  out.links = tcp_links_.read(CallSample::kMostLinks);
   out.paused = paused;
   out.now = Clock::now();
   return out.encode();

@@ -11,14 +11,17 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMostEdges = 4096;
-// A link with less data in a window, or with data on their way for a smaller part of it, is not
-// judged.
+// A link is compared only if it has this many bytes in a window, and this part of the bytes of the
+// busiest one. Otherwise its messages may be too small to fill it.
 constexpr uint64_t kLeastBytes = 1 << 20;
+constexpr uint64_t kLeastPart = 4;  // a quarter
+// Data are on their way over a slow link for this part of the window.
 constexpr double kLeastBusy = 0.05;
-// The slow links are those that are at most this many times as fast as the slowest one. The fastest
-// one is at least so many times as fast. A link before a slow one is in between, as it has to wait.
-constexpr double kAlike = 1.5;
-constexpr double kFaster = 2;
+constexpr uint64_t kLeastTime = 1000;  // microseconds; Linux may measure no shorter times
+// The slow links are at most this many times as fast as the slowest one. The fastest one is at
+// least so many times as fast. A link before a slow one is in between, as it has to wait.
+constexpr double kSlowSpread = 1.5;
+constexpr double kLeastRatio = 2;
 
 std::string rate_text(double bytes_per_second) {
   std::array<char, 64> out{};
@@ -31,10 +34,9 @@ std::string rate_text(double bytes_per_second) {
 void SlowLinkDetector::learn(uint64_t process, const CallSample& sample) {
   for (const LinkProgress& link : sample.links) {
     const Edge edge{link.local, link.remote};
-    if ((edges_.size() >= kMostEdges && !edges_.contains(edge)) ||
-        (hosts_.size() >= kMostEdges && !hosts_.contains(link.local)))
+    if (edges_.size() >= kMostEdges && !edges_.contains(edge))
       continue;  // any process can name some
-    hosts_[link.local] = sample.host;
+    hosts_.emplace(link.local, sample.host);
     Traffic& traffic = edges_[edge];
     traffic.bytes += link.bytes;
     traffic.busy[process] += link.busy;
@@ -44,37 +46,47 @@ void SlowLinkDetector::learn(uint64_t process, const CallSample& sample) {
 }
 
 // Connections of several processes are busy at the same time, so the longest time counts.
-std::optional<SlowLinkDetector::SlowLink> SlowLinkDetector::find() const {
-  std::vector<std::pair<double, const std::pair<const Edge, Traffic>*>> rates;
-  for (const auto& entry : edges_) {
-    const Traffic& traffic = entry.second;
-    uint64_t busy = 0;
+std::vector<SlowLinkDetector::Rate> SlowLinkDetector::rates() const {
+  std::vector<Rate> out;
+  uint64_t most = 0;
+  for (const auto& [edge, traffic] : edges_) {
+    if (!hosts_.contains(edge.second)) continue;  // it is no link of the job
+    if (traffic.bytes < kLeastBytes) continue;
+    uint64_t busy = kLeastTime;
     for (const auto& [process, time] : traffic.busy) busy = std::max(busy, time);
-    const double busy_seconds = static_cast<double>(busy) / 1e6;
-    if (traffic.bytes >= kLeastBytes && busy_seconds >= kLeastBusy * seconds(kWindow))
-      rates.emplace_back(static_cast<double>(traffic.bytes) / busy_seconds, &entry);
+    most = std::max(most, traffic.bytes);
+    out.push_back({static_cast<double>(traffic.bytes) / static_cast<double>(busy) * 1e6,
+                   static_cast<double>(busy) / 1e6, &edge, &traffic});
   }
-  if (rates.size() < 2) return std::nullopt;
-  std::ranges::sort(rates);
+  std::erase_if(out, [&](const Rate& one) { return one.traffic->bytes < most / kLeastPart; });
+  std::ranges::sort(out, {}, &Rate::bytes_per_second);
+  return out;
+}
+
+std::optional<SlowLinkDetector::SlowLink> SlowLinkDetector::find() const {
+  const std::vector<Rate> all = rates();
+  if (all.empty() || all[0].busy < kLeastBusy * seconds(kWindow)) return std::nullopt;
   SlowLink out;
-  out.rate = rates[0].first;
-  std::set<std::string> common;
+  out.rate = all[0].bytes_per_second;
+  std::set<std::string> common{all[0].edge->first, all[0].edge->second};
   size_t slow = 0;
-  for (; slow < rates.size() && rates[slow].first <= kAlike * out.rate; ++slow) {
-    const auto& [edge, traffic] = *rates[slow].second;
-    const std::set<std::string> ends{edge.first, edge.second};
-    if (slow == 0) common = ends;
-    std::erase_if(common, [&](const std::string& end) { return !ends.contains(end); });
-    out.resent += traffic.resent;
-    out.rtt = std::max(out.rtt, traffic.rtt);
+  for (; slow < all.size() && all[slow].bytes_per_second <= kSlowSpread * out.rate; ++slow) {
+    const auto& [rate, busy, edge, traffic] = all[slow];
+    std::erase_if(common, [edge = edge](const std::string& end) {
+      return end != edge->first && end != edge->second;
+    });
+    out.resent += traffic->resent;
+    out.rtt = std::max(out.rtt, traffic->rtt);
   }
-  if (slow == rates.size() || rates.back().first < kFaster * out.rate || common.empty())
+  if (slow == all.size() || all.back().bytes_per_second < kLeastRatio * out.rate || common.empty())
     return std::nullopt;
-  out.others = rates[slow].first;
-  const Edge& slowest = rates[0].second->first;
+  out.others = all[slow].bytes_per_second;
+  const auto end_at = [this](const std::string& address) {
+    return End{hosts_.at(address), address};
+  };
   const bool is_host = common.size() == 1;
-  out.from = is_host ? *common.begin() : slowest.first;
-  out.to = is_host ? "" : slowest.second;
+  out.from = end_at(is_host ? *common.begin() : all[0].edge->first);
+  if (!is_host) out.to = end_at(all[0].edge->second);
   return out;
 }
 
@@ -82,6 +94,7 @@ std::vector<std::string> SlowLinkDetector::evaluate(TimePoint now) {
   if (now - window_began_ < kWindow) return {};
   past_.push_back(window_began_ == TimePoint() ? std::nullopt : find());
   window_began_ = now;
+  hosts_.clear();
   edges_.clear();
   if (past_.size() > kWindows) past_.pop_front();
   const auto shows = [](const std::optional<SlowLink>& what) {
@@ -89,49 +102,39 @@ std::vector<std::string> SlowLinkDetector::evaluate(TimePoint now) {
   };
   std::vector<std::string> out;
   if (named_ && !std::ranges::any_of(past_, shows(named_))) {
-    out.push_back(place(named_->from) + (named_->to.empty() ? "" : " to " + place(named_->to)) +
+    out.push_back(named_->from.text() + (named_->to ? " to " + named_->to->text() : "") +
                   " is no longer slower than other links");
     named_.reset();
-    hosts_.clear();
   }
   if (past_.size() < kWindows || !std::ranges::all_of(past_, shows(past_.back()))) return out;
   const bool is_new = !named_ || !named_->same_place(*past_.back());
   named_ = past_.back();
-  if (is_new) out.push_back(describe(*named_));
+  if (is_new) out.push_back(named_->describe());
   return out;
 }
 
-std::string SlowLinkDetector::place(const std::string& address) const {
-  const auto found = hosts_.find(address);
-  return found == hosts_.end() ? address : "host " + found->second + " (" + address + ")";
-}
-
-std::string SlowLinkDetector::describe(const SlowLink& one) const {
-  const std::string what = one.to.empty()
-                               ? "data move over the links of " + place(one.from)
-                               : "data move from " + place(one.from) + " to " + place(one.to);
-  return "a slow link holds up the others: " + what + " at " + rate_text(one.rate) +
-         ", and on the other links at " + rate_text(one.others) + " or more; " +
-         std::to_string(one.resent) +
+std::string SlowLinkDetector::SlowLink::describe() const {
+  const std::string what = to ? "data move from " + from.text() + " to " + to->text()
+                              : "data move over the links of " + from.text();
+  return "a slow link holds up the others: " + what + " at " + rate_text(rate) +
+         ", and on the other links at " + rate_text(others) + " or more; " +
+         std::to_string(resent) +
          " segments were sent again in 5 s: look at its cable, its port, or its limit";
 }
 
 std::string SlowLinkDetector::json() const {
   if (!named_) return "[]";
-  const auto host = [this](const std::string& address) {
-    const auto found = hosts_.find(address);
-    return found == hosts_.end() ? std::string() : found->second;
-  };
+  const End to = named_->to.value_or(End());
   return json_array(std::vector<std::string>{JsonObject()
-                                                 .add("host", host(named_->from))
-                                                 .add("address", named_->from)
-                                                 .add("to_host", host(named_->to))
-                                                 .add("to_address", named_->to)
+                                                 .add("host", named_->from.host)
+                                                 .add("address", named_->from.address)
+                                                 .add("to_host", to.host)
+                                                 .add("to_address", to.address)
                                                  .add("rate", named_->rate)
                                                  .add("others", named_->others)
                                                  .add("resent", named_->resent)
                                                  .add("rtt", named_->rtt / 1e6)
-                                                 .add("text", describe(*named_))
+                                                 .add("text", named_->describe())
                                                  .text()});
 }
 

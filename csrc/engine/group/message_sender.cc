@@ -32,7 +32,7 @@ void GroupMessageSender::count_sent(const MessageHeader& header, size_t payload,
   Statistics::add(progress_.statistics.messages_sent, 1);
   PeerTraffic& traffic = *peers_[header.destination].traffic;
   traffic.sent(payload);
-  if (traffic.is_far) progress_.completions.measure(send_id, traffic, progress_.now);
+  if (traffic.on_other_host) progress_.completions.measure(send_id, traffic, progress_.now);
 }
 
 void GroupMessageSender::send(MessageHeader header, ConstBytes payload, SendId send_id) {

@@ -39,9 +39,8 @@ std::string CallSample::encode() const {
     out.put(static_cast<uint32_t>(group.calls.size()));
     for (const SampledCall& call : group.calls) put(out, call);
   }
-  out.put(static_cast<uint32_t>(std::min(links.size(), kMostLinks)));
-  for (size_t i = 0; i < std::min(links.size(), kMostLinks); ++i) {
-    const LinkProgress& link = links[i];
+  out.put(static_cast<uint32_t>(links.size()));
+  for (const LinkProgress& link : links) {
     out.put_string(link.local).put_string(link.remote);
     out.put(link.bytes).put(link.busy).put(link.resent).put(link.rtt);
   }

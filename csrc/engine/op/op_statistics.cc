@@ -134,7 +134,7 @@ void PeerTraffic::merge(const PeerTraffic& other) {
 }
 
 std::shared_ptr<PeerTraffic> PeerTrafficTable::row(uint64_t context_id, std::string_view transport,
-                                                   const std::string& where, bool is_far) {
+                                                   const std::string& where, bool on_other_host) {
   const Key key{context_id, transport};
   if (const auto found = rows_.find(key); found != rows_.end()) return found->second;
   if (rows_.size() >= kMost) {
@@ -147,7 +147,7 @@ std::shared_ptr<PeerTraffic> PeerTrafficTable::row(uint64_t context_id, std::str
     });
   }
   if (rows_.size() >= kMost) return others_;
-  return rows_[key] = std::make_shared<PeerTraffic>(where, is_far);
+  return rows_[key] = std::make_shared<PeerTraffic>(where, on_other_host);
 }
 
 std::string PeerTrafficTable::json(TimePoint now) const {

@@ -69,12 +69,13 @@ class OpStatistics {
 
 // Data exchanged with one process over one transport, without headers.
 struct PeerTraffic {
-  PeerTraffic(std::string where, bool is_far) : where(std::move(where)), is_far(is_far) {}
+  PeerTraffic(std::string where, bool on_other_host)
+      : where(std::move(where)), on_other_host(on_other_host) {}
 
   const std::string where;  // the process, for a human
   // It is on another host, so that the time of sends is measured. Inside a host they end when the
   // data are in shared memory.
-  const bool is_far;
+  const bool on_other_host;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t messages_sent = 0;
@@ -110,7 +111,7 @@ class PeerTrafficTable {
   // Returns the row of a process and a transport, which the caller keeps while it uses it. May
   // throw std::bad_alloc.
   std::shared_ptr<PeerTraffic> row(uint64_t context_id, std::string_view transport,
-                                   const std::string& where, bool is_far);
+                                   const std::string& where, bool on_other_host);
   // Returns the rows as a JSON array. Each has context and transport ("" for the others), where,
   // bytes_sent, bytes_received, messages_sent, messages_received, and sending in seconds.
   std::string json(TimePoint now) const;

@@ -170,7 +170,7 @@ struct ProgressState {
   // Allocator for small objects that are created and freed with each op.
   FreeListResource memory;
   OpLog log;
-  OpStatistics closed;       // statistics of groups that have been destroyed
+  OpStatistics destroyed;    // statistics of groups that have been destroyed
   PeerTrafficTable traffic;  // data exchanged with all peers
   GrantBudget grants;        // memory that may be granted to senders
   CompletionTable completions;

@@ -133,7 +133,7 @@ void Dispatcher::remove(const std::shared_ptr<GroupSlot>& slot) {
   });
   if (Group* group = slot->group()) {
     group->release_ended();
-    state_.closed.merge(group->statistics());
+    state_.destroyed.merge(group->statistics());
   }
   const UnknownGroupMessages::GroupKey key{slot->nonce(), slot->rank()};
   std::erase(watched_, slot.get());
@@ -352,7 +352,7 @@ std::string Dispatcher::statistics() const {
     if (Group* group = slot->group(); group != nullptr && group->statistics().count() > 0)
       used.emplace_back(group->statistics().count(), slot.get());
   std::ranges::sort(used, std::greater());
-  OpStatistics rest = state_.closed;
+  OpStatistics rest = state_.destroyed;
   std::vector<std::string> groups;
   size_t bytes = 0;
   for (const auto& [count, slot] : used) {
@@ -366,9 +366,9 @@ std::string Dispatcher::statistics() const {
     groups.push_back(group.add_json("ops", ops.json()).text());
     bytes += groups.back().size();
   }
-  JsonObject closed;
-  closed.add("name", "closed").add("id", "").add("rank", -1).add_json("ops", rest.json());
-  if (rest.count() > 0) groups.push_back(closed.text());
+  JsonObject others;
+  others.add("name", "others").add("id", "").add("rank", -1).add_json("ops", rest.json());
+  if (rest.count() > 0) groups.push_back(others.text());
   return JsonObject()
       .add_json("groups", json_array(groups))
       .add_json("peers", state_.traffic.json(state_.now))

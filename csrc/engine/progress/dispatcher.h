@@ -167,7 +167,7 @@ class Dispatcher final : public TransportDelegate, public GroupDelegate {
 
   // Returns the statistics of all ops and peers as a JSON object. `groups` are those with ops, the
   // ones with the most ops first. Each has name, id, rank, and ops (see OpStatistics::json()). The
-  // others and those that have been destroyed are together under the name "closed" without an id.
+  // others and those that have been destroyed are together under the name "others" without an id.
   // For `peers` see PeerTrafficTable::json().
   std::string statistics() const;
 

@@ -116,6 +116,12 @@ TEST_F(SnapshotRelayTest, AStateThatTakesLongIsReturnedAgain) {
   std::this_thread::sleep_for(Milliseconds(150));
   search(four_, {9, 4});
   EXPECT_EQ(taken_, 2);
+  search(four_, {9, 5}, kWithStatistics);  // the text that is there lacks them
+  search(four_, {9, 6}, kWithOps);
+  for (uint64_t number = 7; number <= 9; ++number) search(four_, {9, number}, kWithStatistics);
+  EXPECT_EQ(taken_, 4);
+  EXPECT_EQ(SnapshotAnswer::decode(sender_.said.back().body)->json,
+            "mine with " + std::to_string(kWithOps | kWithStatistics));
 }
 
 TEST_F(SnapshotRelayTest, EndsWithTheLastAnswer) {

@@ -8,34 +8,37 @@
 namespace ringdist {
 namespace {
 
-// A link, and its speed in megabits per second. The process that sends is on host `from`.
+// A link, its speed in megabits per second, and its part of the data that other links carry. The
+// process that sends is on host `from`.
 struct LinkSpeed {
   int from;
   int to;
   double speed;
+  double part = 1;
 };
 
 class SlowLinkDetectorTest : public testing::Test {
  protected:
-  // Runs a second of a job in which each link is busy for `busy` of the time. Returns the lines for
-  // the log.
-  std::vector<std::string> step(const std::vector<LinkSpeed>& links, double busy) {
+  // Runs a second of a job in which each link carries so many megabits. Returns the lines for the
+  // log.
+  std::vector<std::string> step(const std::vector<LinkSpeed>& links, double megabits) {
     for (const LinkSpeed& link : links) {
       CallSample sample;
       sample.host = "h" + std::to_string(link.from);
-      const double bytes = link.speed * 1e6 / 8 * busy;
-      sample.links.push_back({address(link.from), address(link.to), static_cast<uint64_t>(bytes),
-                              static_cast<uint64_t>(busy * 1e6), 2, 300});
+      const double carried = megabits * link.part;
+      sample.links.push_back({address(link.from), address(link.to),
+                              static_cast<uint64_t>(carried * 1e6 / 8),
+                              static_cast<uint64_t>(carried / link.speed * 1e6), 2, 300});
       detector_.learn(static_cast<uint64_t>(link.from), sample);
     }
     now_ += std::chrono::seconds(1);
     return detector_.evaluate(now_);
   }
   std::vector<std::string> run(int seconds, const std::vector<LinkSpeed>& links,
-                               double busy = 0.8) {
+                               double megabits = 200) {
     std::vector<std::string> out;
     for (int i = 0; i < seconds; ++i)
-      for (std::string& line : step(links, busy)) out.push_back(std::move(line));
+      for (std::string& line : step(links, megabits)) out.push_back(std::move(line));
     return out;
   }
   static std::string address(int host) { return "10.0.0." + std::to_string(host); }
@@ -80,11 +83,36 @@ TEST_F(SlowLinkDetectorTest, NamesNobodyWhereItIsNotClear) {
   EXPECT_TRUE(run(60, {{1, 2, 955}, {2, 3, 961}, {3, 1, 958}}).empty()) << "equal";
   EXPECT_TRUE(run(60, {{1, 2, 300}, {2, 1, 310}}).empty()) << "there is no other link";
   EXPECT_TRUE(run(60, {{1, 2, 300}, {3, 4, 290}, {2, 3, 950}, {4, 1, 950}}).empty()) << "two links";
-  EXPECT_TRUE(run(60, {{1, 2, 284}, {2, 3, 283}, {3, 1, 2577}}, 0.03).empty()) << "hardly used";
-  EXPECT_TRUE(run(60, {{1, 2, 0.1}, {2, 3, 950}, {3, 1, 950}}).empty()) << "small messages";
+  EXPECT_TRUE(run(60, {{1, 2, 284}, {2, 3, 283}, {3, 1, 2577}}, 10).empty()) << "hardly used";
+  EXPECT_TRUE(run(60, {{1, 2, 50, 0.2}, {2, 3, 950}, {3, 1, 950}}).empty()) << "small messages";
   for (int i = 0; i < 12; ++i)  // each in turn
     EXPECT_TRUE(
         run(5, {{1, 2, i % 2 ? 284.0 : 950}, {2, 3, i % 2 ? 950.0 : 284}, {3, 1, 950}}).empty());
+}
+
+TEST_F(SlowLinkDetectorTest, NamesALinkThatIsAHundredTimesSlower) {
+  const auto lines = run(20, {{1, 2, 100}, {2, 3, 10'000}, {3, 1, 10'000}}, 80);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(holds(lines[0], "from host h1 (10.0.0.1) to host h2 (10.0.0.2) at 100 Mbit/s"))
+      << lines[0];
+}
+
+// Training reads from a file server, and writes checkpoints to it.
+TEST_F(SlowLinkDetectorTest, LinksToOthersThanHostsOfTheJobAreNotCompared) {
+  EXPECT_TRUE(run(60, {{1, 2, 955}, {2, 1, 961}, {1, 9, 100}, {2, 9, 100}}).empty());
+}
+
+TEST_F(SlowLinkDetectorTest, TakesAnySample) {
+  for (int i = 0; i < 20; ++i) {
+    CallSample sample{"h", "", now_, {}, {}, {}};
+    for (int at = 0; at < 64; ++at)
+      sample.links.push_back({std::to_string(at), std::to_string(i), ~uint64_t{0}, 0, 1, 2});
+    detector_.learn(7, sample);
+    sample.links = {{"", "", 1 << 30, ~uint64_t{0}, 0, 0}, {"a", "a", 1 << 30, 1, 0, 0}};
+    detector_.learn(8, sample);
+    (void)run(1, {{1, 2, 955}, {2, 1, 961}});
+  }
+  EXPECT_EQ(run(20, {{1, 2, 284}, {2, 3, 283}, {3, 1, 2577}}).size(), 1u);
 }
 
 // A link's processes send at the same time, so its speed is that of all together.
@@ -97,7 +125,7 @@ TEST_F(SlowLinkDetectorTest, ProcessesOfAHostShareItsLink) {
       sample.links.push_back({address(1), address(2), 12'000'000, 900'000, 0, 300});
       detector_.learn(process, sample);
     }
-    for (std::string& line : step({{2, 3, 955}, {3, 1, 955}}, 0.9)) lines.push_back(line);
+    for (std::string& line : step({{2, 3, 955}, {3, 1, 955}}, 900)) lines.push_back(line);
   }
   EXPECT_TRUE(lines.empty()) << lines[0];
 }

@@ -170,15 +170,22 @@ TEST_F(StragglerDetectorTest, TakesAnySample) {
                    {4, "of another size", 3, 1, {{1, kStart, {}}}},
                    {5, "huge", 1 << 30, 1, {{1, kStart, {}}}}};
   detector_.learn(1, sample, kStart, kStart);
-  for (uint64_t id = 1000; id < 6000; ++id) {  // most are left out: 300 MB together
-    sample.groups = {{id, "many", 1 << 10, 0, {{1, kStart, {}}}}};
-    detector_.learn(1, sample, kStart, kStart);
-  }
+  const auto flood = [&](TimePoint now) {
+    for (uint64_t id = 1000; id < 6000; ++id) {  // most are left out: 300 MB together
+      sample.groups = {{id, "many", 1 << 10, 0, {{1, now, {}}}}};
+      detector_.learn(1, sample, now, now);
+    }
+  };
+  flood(kStart);
   for (uint64_t number = 1; number < 5000; ++number) {
     sample.groups = {{4, "fine", 2, 0, {{number, kStart, {}}}}};
     detector_.learn(2, sample, kStart, kStart);
   }
-  EXPECT_TRUE(detector_.evaluate(kStart + std::chrono::hours(1)).empty());
+  const Lateness late = [](uint64_t, int rank) { return Milliseconds(rank == 2 ? 20 : 0); };
+  EXPECT_TRUE(run(20, late).empty()) << "there are too many groups";
+  now_ += std::chrono::hours(1);
+  EXPECT_TRUE(detector_.evaluate(now_).empty());
+  EXPECT_EQ(run(20, late).size(), 1u) << "the others are forgotten";
   sample.links = {{"10.0.0.1", "10.0.0.2", 1, 2, 3, 4}};
   const auto text = sample.encode();
   const auto decoded = CallSample::decode(std::as_bytes(std::span(text)));

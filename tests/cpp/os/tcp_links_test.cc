@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -28,7 +29,7 @@ uint64_t confirmed(TcpLinks& links) {
   uint64_t out = 0;
   for (const TimePoint until = Clock::now() + std::chrono::seconds(20);
        out < 100'000 && Clock::now() < until;) {
-    const auto row = find(links.read(), "127.0.0.2", "127.0.0.1");
+    const auto row = find(links.read(64), "127.0.0.2", "127.0.0.1");
     out += row ? row->bytes : 0;
   }
   return out;
@@ -50,13 +51,13 @@ TEST(TcpLinks, HasWhatOtherHostsHaveConfirmedSinceTheLastCall) {
         read += static_cast<size_t>(n);
     }
   };
-  EXPECT_TRUE(find(links.read(), "127.0.0.2", "127.0.0.1"));  // a SYN counts as a byte
+  EXPECT_TRUE(find(links.read(64), "127.0.0.2", "127.0.0.1"));  // a SYN counts as a byte
   send_all();
   EXPECT_EQ(confirmed(links), 100'000u);
   const int copy = dup(dialed.fd.get());  // counts once
   send_all();
   EXPECT_EQ(confirmed(links), 100'000u);
-  const auto rows = links.read();
+  const auto rows = links.read(64);
   close(copy);
   const auto there = find(rows, "127.0.0.2", "127.0.0.1");
   ASSERT_TRUE(there);
@@ -67,12 +68,30 @@ TEST(TcpLinks, HasWhatOtherHostsHaveConfirmedSinceTheLastCall) {
   EXPECT_EQ(back->bytes, 0u);
 }
 
+// A receiver that reads late makes no link slow.
+TEST(TcpLinks, ATimeWithoutRoomAtTheOtherEndIsNotBusy) {
+  TcpLinks links;
+  const Fd listener = std::move(listen_tcp("127.0.0.1", 0).value());
+  const ConnectAttempt dialed = connect_tcp(local_address(listener).value(), "127.0.0.2");
+  Fd accepted;
+  while (!accepted) accepted = accept_connection(listener);
+  const std::vector<char> data(1 << 20);
+  const TimePoint until = Clock::now() + std::chrono::milliseconds(300);
+  while (Clock::now() < until)
+    if (::send(dialed.fd.get(), data.data(), data.size(), MSG_DONTWAIT) < 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto row = find(links.read(1), "127.0.0.2", "127.0.0.1");
+  ASSERT_TRUE(row);
+  EXPECT_GT(row->bytes, 0u);
+  EXPECT_LT(row->busy, 150'000u);
+}
+
 TEST(TcpLinks, LeavesOutConnectionsWithinAHost) {
   const Fd listener = std::move(listen_tcp("127.0.0.1", 0).value());
   const ConnectAttempt dialed = connect_tcp(local_address(listener).value());
   Fd accepted;
   while (!accepted) accepted = accept_connection(listener);
-  EXPECT_FALSE(find(TcpLinks().read(), "127.0.0.1", "127.0.0.1"));
+  EXPECT_FALSE(find(TcpLinks().read(64), "127.0.0.1", "127.0.0.1"));
 }
 
 }  // namespace
