@@ -132,6 +132,7 @@ if TYPE_CHECKING:
         codec: str | None = None
         costs: str | None = None
         log_level: str | None = None
+        log_format: str | None = None
         warn_after: float | None = None
         destroy_grace: float | None = None
 

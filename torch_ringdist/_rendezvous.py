@@ -140,9 +140,23 @@ def _report(seconds: float, rank: int, size: int, host: str, port: int, of_launc
     else:
         awaited = "a store that does not answer; rank 0, or its launcher, opens it"
         awaited += ", and needs the same key or authority as this process, or none"
-    line = f"[ringdist {os.getpid()}] warn: rank {rank} waits at {host}:{port} for {awaited}"
+    text = f"rank {rank} waits at {host}:{port} for {awaited} (init_process_group, {seconds:g} s)"
     with contextlib.suppress(OSError):
-        os.write(2, f"{line} (init_process_group, {seconds:g} s)\n".encode())
+        os.write(2, _log_line(text).encode())
+
+
+# Returns a warning in the form of csrc/base/log.h.
+def _log_line(text: str) -> str:
+    import json
+    import socket
+    from datetime import datetime, timezone
+
+    host, pid = socket.gethostname(), os.getpid()
+    if os.environ.get("RINGDIST_LOG_FORMAT") != "json":
+        return f"[ringdist {host}:{pid}] warn: {text}\n"
+    time = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"time": time, "host": host, "pid": pid, "level": "warn", "text": text}
+    return json.dumps(line, ensure_ascii=False) + "\n"
 
 
 def connected(port: int) -> int:

@@ -251,6 +251,8 @@ const std::vector<Row>& rows() {
                "the file of constants by which algorithms are chosen; empty: built in",
                "a file that `python -m torch_ringdist tune` wrote; rank 0's counts for all"),
       log_level_row(),
+      choice_row("log_format", &Config::log_format, "the form of these lines",
+                 "\"text\" or \"json\"", {"text", "json"}),
       seconds_row("warn_after", &Config::warn_after,
                   "a warning says for whom an operation has waited this long; 0: never",
                   "seconds, at least 0", 0),

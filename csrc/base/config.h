@@ -47,8 +47,9 @@ struct Config : TlsFiles {
   std::string costs;          // file of constants for the planner (else built in)
   std::string codec;          // compresses float SUM and AVG, see codec/codec.h (else none)
   LogLevel log_level = LogLevel::kWarn;
-  double warn_after = 30.0;    // seconds after which a waiting op is logged; 0 means never
-  double destroy_grace = 5.0;  // seconds that a destroyed group waits for its receives
+  std::string log_format = "text";  // or "json", see base/log.h
+  double warn_after = 30.0;         // seconds after which a waiting op is logged; 0 means never
+  double destroy_grace = 5.0;       // seconds that a destroyed group waits for its receives
 
   // Returns the settings of this process. Logs a warning, once per process, about RINGDIST_
   // variables that no code reads. Error: kInvalidArgument, a value is not accepted or an override

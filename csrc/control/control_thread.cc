@@ -98,8 +98,7 @@ void ControlThread::handle(const Epoll::Event& event) {
   } else if (event.key == kSignalKey) {
     // A signal that comes while a report is being written is covered by that report.
     if (signalled_.drain() && !report_.busy())
-      report_.write("[ringdist " + std::to_string(getpid()) + "] asked by SIGUSR1:\n" +
-                    plane_.report());
+      report_.write(log_prefix() + " asked by SIGUSR1:\n" + plane_.report());
   } else {
     plane_.on_event(event);
   }

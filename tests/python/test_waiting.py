@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -202,6 +203,16 @@ def test_a_rank_that_is_never_launched_is_missed(method: str):
 def test_a_rank_0_that_is_never_launched_is_missed():
     with _launched(1, "ringdist") as (address, lines):
         assert f"rank 1 waits at {address} for a store that does" in _until(lines, "warn")
+
+
+def test_its_line_is_like_those_of_the_library(monkeypatch):
+    place = f"{socket.gethostname()}:{os.getpid()}"
+    assert _rendezvous._log_line("x") == f"[ringdist {place}] warn: x\n"
+    monkeypatch.setenv("RINGDIST_LOG_FORMAT", "json")
+    told = json.loads(_rendezvous._log_line("é"))
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told.pop("time"))
+    host, pid = socket.gethostname(), os.getpid()
+    assert told == {"host": host, "pid": pid, "level": "warn", "text": "é"}
 
 
 def test_a_group_of_another_backend_is_not_watched(monkeypatch):

@@ -39,6 +39,7 @@ Context::Context(ContextOptions options, std::shared_ptr<const TlsKey> tls_key)
 
 Result<std::shared_ptr<Context>> Context::create(ContextOptions options) {
   set_log_level(options.config.log_level);
+  set_log_json(options.config.log_format == "json");
   auto key = read_tls_key(options.config);
   if (!key.ok()) return key.error();
   std::shared_ptr<Context> context(new Context(std::move(options), std::move(key.value())));

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 namespace ringdist {
 namespace {
@@ -58,6 +59,29 @@ TEST(Log, ALineThatAPipeDoesNotTakeWholeIsCut) {
     EXPECT_EQ(text.find("[ringdist "), text.find_first_not_of('f'));
     EXPECT_EQ(text.ends_with('\n'), free_bytes == 8 * kPage);
   }
+}
+
+// Returns what one line of log() is.
+std::string logged(LogLevel level, std::string_view text) {
+  FullPipe pipe(kPage);
+  log(level, text);
+  const std::string out = pipe.read_all();
+  return out.substr(out.find_first_not_of('f'));
+}
+
+TEST(Log, ALineNamesHostAndProcess) {
+  std::array<char, 256> host{};
+  ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
+  const std::string pid = std::to_string(getpid());
+  EXPECT_EQ(logged(LogLevel::kWarn, "it is late"),
+            std::string("[ringdist ") + host.data() + ":" + pid + "] warn: it is late\n");
+  set_log_json(true);
+  const std::string line = logged(LogLevel::kError, "a \"b\"\nc");
+  set_log_json(false);
+  EXPECT_EQ(line.find(R"({"time":"20)"), 0u) << line;
+  EXPECT_EQ(line.substr(line.find(R"(Z",)")),
+            std::string(R"(Z","host":")") + host.data() + R"(","pid":)" + pid +
+                R"(,"level":"error","text":"a \"b\"\u000ac"})" + "\n");
 }
 
 }  // namespace
