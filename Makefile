@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CPP_FILES = find csrc tests benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples check test test-cpp test-python test-tools test-status attacks relay soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
+.PHONY: help demo examples check test test-cpp test-python test-tools test-status test-metrics attacks relay soak bench bench-net bench-choice bench-ddp bench-critics bench-recovery bench-horovod compression-study conformance differential matrix membership-sim chaos horovod horovod-random build cuda wheel docs lint call-path format sanitize fuzz clean
 
 help:
 	@echo 'torch-ringdist: start with `make demo`.'
@@ -24,6 +24,7 @@ help:
 	@echo '  make test-cpp     the C++ tests; one of them: build/release/out/base_test --gtest_filter=...'
 	@echo '  make test-python  the Python tests; one of them: .venv/bin/python -m pytest -k ...'
 	@echo '  make test-status  what `ringdist status` finds on two hosts, and how long it takes; needs root'
+	@echo '  make test-metrics a Prometheus scrapes four ranks on two hosts; fetches it from Debian; needs root'
 	@echo '  make test-tools   the tests of benchmarks and of the other test programs; 5 minutes'
 	@echo '  make bench        the collectives of one host against gloo and OpenMPI, 8 B to 64 MiB'
 	@echo '                    (ARGS="--operations all_reduce --launches 10"; ARGS=--help)'
@@ -126,6 +127,12 @@ test-tools: build
 # What `ringdist status` finds on two hosts, and how long it takes: the median of ten.
 test-status: build
 	STATUS_ROUNDS=10 $(VENV)/python -m pytest -q -s tests/python/test_status_hosts.py tests/python/test_stragglers_hosts.py
+
+# PROMETHEUS names the folder of its programs, if another one than Debian's is wanted.
+PROMETHEUS ?= $(CURDIR)/build/prometheus/usr/bin
+test-metrics: build
+	test -x $(PROMETHEUS)/promtool || tools/fetch_prometheus.sh
+	PROMETHEUS=$(PROMETHEUS) $(VENV)/python -m pytest -q -s tests/python/test_metrics_hosts.py
 
 attacks: build
 	$(VENV)/python -m tests.attacks $(ARGS)

@@ -14,6 +14,7 @@ Public names:
     info      versions, transports, algorithms, limits and variables, as a dict
     stats     bytes, messages and operations of this process since its start
     trace     ``with trace(FOLDER):`` records operations, for ui.perfetto.dev
+    log_to    figures of all ranks for TensorBoard, from one rank
     dump      state of this process as text: operations in flight, their steps and peers
     ddp       compresses the gradients of DistributedDataParallel: ``ddp.compress(model, "int4")``
     fsdp      compresses the communication of FSDP2
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from torch_ringdist._join import JoinReport as JoinReport
     from torch_ringdist._join import admit as admit
     from torch_ringdist._join import join as join
+    from torch_ringdist._log_to import log_to as log_to
     from torch_ringdist._options import Options as Options
     from torch_ringdist._shared_memory import shared_memory as shared_memory
     from torch_ringdist._shrink import ShrinkReport as ShrinkReport
@@ -85,6 +87,7 @@ _LAZY = {
     "dump": "torch_ringdist._inspect",
     "info": "torch_ringdist._inspect",
     "join": "torch_ringdist._join",
+    "log_to": "torch_ringdist._log_to",
     "reduce_scatter_tensor": "torch_ringdist._collectives",
     "shared_memory": "torch_ringdist._shared_memory",
     "shrink": "torch_ringdist._shrink",
@@ -111,6 +114,7 @@ __all__ = [
     "horovod",
     "info",
     "join",
+    "log_to",
     "reduce_scatter_tensor",
     "shared_memory",
     "shrink",

@@ -34,6 +34,9 @@ examples:
   ringdist doctor --hosts a,b --ranks 8
       What would make a job fail or slow: versions, limits, ports, packet sizes; with cures.
 
+  ringdist exporter
+      Metrics of this host's ranks for Prometheus, at port 9464.
+
   ringdist codecs
   ringdist codecs int4 int4+h topk:0.01 --seconds 2
       What each codec saves, what it loses, and how fast it is on one core of this machine.
@@ -68,6 +71,7 @@ _COMMANDS = {
     "status": ("_status", "what a job does, which rank the others wait for, and why"),
     "info": ("_info_text", "what this build can do, and how it is set"),
     "doctor": ("_doctor", "what would make a job fail or slow on this host, or between several"),
+    "exporter": ("_exporter", "metrics of the ranks of this host, for Prometheus"),
     "codecs": ("_codecs", "ratio, error and speed of the codecs on this machine"),
     "bench": ("_bench", "time and bandwidth of an operation, by ringdist, gloo or nccl"),
     "plan": ("_plan", "which algorithm would run, why, and what it would take"),
@@ -79,7 +83,7 @@ _COMMANDS = {
     "dump": ("_dump", "what a running process is doing in ringdist"),
 }
 # Commands that work without torch. To import it takes seconds on a busy machine.
-_WITHOUT_TORCH = ("status", "dump", "doctor")
+_WITHOUT_TORCH = ("status", "dump", "doctor", "exporter")
 
 
 # Returns the module of a command. The import of this package has left out torch, if the command

@@ -41,7 +41,7 @@ WITH_OPS, WITH_STATISTICS = 2, 8  # two more
 _MAX_BODY = 64 << 20
 _LISTENING = "00010000"  # __SO_ACCEPTCON in the flags column of /proc/net/unix
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
-_AT_ONCE = 32
+AT_ONCE = 32  # processes that get a request at the same time
 _WITHOUT_KEY = "has not proven the key: "  # begins an answer, where a key is set
 
 
@@ -93,7 +93,7 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
         DumpError: this user has no such process.
     """
     states, problems = [], []
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a stopped process must not delay the others
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # a stopped process must not delay the others
         answers = [
             pool.submit(_request, pid, name, _DUMP_REQUEST, b"", timeout, True)
             for pid, name in find_all()
@@ -110,7 +110,9 @@ def ask_all(timeout: float = TIMEOUT) -> tuple[list[str], list[str]]:
     return states, problems
 
 
-def snapshot(pid: int, name: str, timeout: float, details: int = 0) -> list[str]:
+def snapshot(
+    pid: int, name: str, timeout: float, details: int = 0, whole_job: bool = True
+) -> list[str]:
     """Returns the texts of a snapshot of a job: JSON for each process that has answered, and at
     last JSON about the others, as csrc/control/snapshot_relay.h describes it.
 
@@ -120,12 +122,13 @@ def snapshot(pid: int, name: str, timeout: float, details: int = 0) -> list[str]
         timeout: seconds to wait for the last text.
         details: WITH_OPS and WITH_STATISTICS, or their sum: each process also sends its latest
             operations, or the statistics of its operations and peers.
+        whole_job: all processes of its groups answer, and not this one alone.
 
     Raises:
         OfAnotherUser: the socket is that of another user's process.
         DumpError: no permission, or no answer in time.
     """
-    body = bytes([_WHOLE_JOB | details])
+    body = bytes([(_WHOLE_JOB if whole_job else 0) | details])
     return _request(pid, name, _SNAPSHOT_REQUEST, body, timeout, only_ours=True)
 
 

@@ -14,6 +14,7 @@ import re
 import socket
 import stat
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,33 @@ def take(
     if not found:
         raise DumpError("no process of this user has a ringdist group in this network namespace")
     return found, problems
+
+
+def of_host(timeout: float, details: int = 0) -> list[tuple[int, str, Process | None]]:
+    """Returns process id, context and state of each process of this user here, for root those of
+    all users. The state is None if the process does not answer, for one that it is stopped.
+
+    Args:
+        timeout: seconds to wait for the answer of a process.
+        details: sum of WITH_OPS and WITH_STATISTICS, as in _dump.snapshot().
+    """
+
+    def state(pid: int, name: str) -> Process | None:
+        if _is_stopped(pid):
+            return None
+        return parse(_dump.snapshot(pid, name, timeout, details, whole_job=False)).processes[0]
+
+    out: list[tuple[int, str, Process | None]] = []
+    with ThreadPoolExecutor(_dump.AT_ONCE) as pool:
+        asked = [(pid, name, pool.submit(state, pid, name)) for pid, name in _dump.find_all()]
+    for pid, name, answer in asked:
+        try:
+            out.append((pid, _context_in(name), answer.result()))
+        except _dump.OfAnotherUser:
+            continue
+        except (DumpError, IndexError):
+            out.append((pid, _context_in(name), None))
+    return out
 
 
 # Returns the context id in the name of a socket.

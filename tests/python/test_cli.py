@@ -45,8 +45,8 @@ def test_without_a_command_the_commands_are_listed():
     done = command_line()
     assert done.returncode == 0 and done.stderr == ""
     for command in (
-        *("status", "info", "doctor", "codecs", "bench", "plan", "tune", "run", "store"),
-        *("timeline", "dump"),
+        *("status", "info", "doctor", "exporter", "codecs", "bench", "plan", "tune"),
+        *("run", "store", "timeline", "key", "dump"),
     ):
         assert re.search(rf"^    {command} ", done.stdout, re.MULTILINE), done.stdout
 
