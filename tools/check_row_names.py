@@ -49,6 +49,8 @@ EXCEPTIONS = {
     ("csrc/torch/process_context.cc", "ucx"): "the option of that name",
     ("torch_ringdist/_inspect.py", "ucx"): "the key of info() of that name",
     ("torch_ringdist/_doctor_host.py", "ucx"): "that key, and what connects hosts by default",
+    ("torch_ringdist/_doctor_host.py", "tcp"): "what connects hosts where there is a key",
+    ("torch_ringdist/_doctor_host.py", "shm"): "what connects the ranks of a host, and needs memfd",
     ("torch_ringdist/_info_text.py", "ucx"): "the key of info() of that name",
     ("torch_ringdist/_units.py", "none"): "the word, where a list is empty",
     ("torch_ringdist/_rules.py", "int8"): "what rules give embeddings",

@@ -158,6 +158,7 @@ class _Info(TypedDict):
     torch: str  # torch minor version of the build, such as "2.13"
     ucx: _Ucx
     cuda: _Cuda
+    interfaces: dict[str, Any]  # see torch_ringdist.info()
     transports: list[tuple[str, str, str]]  # name, description, "ok" or why unavailable
     algorithms: list[tuple[str, str]]  # name, description
     codecs: list[tuple[str, str]]
@@ -190,10 +191,8 @@ def options() -> list[tuple[str, str, str, str]]:
     """Returns name, type ("str", "int", "float", "bool"), default and meaning per Options field."""
 
 def stats() -> dict[str, int]: ...  # counters of this process, as torch_ringdist.stats has them
-def begin_sharing() -> None:
-    """Allocates later tensors of this thread in shared memory, until a matching end_sharing()."""
-
-def end_sharing() -> None: ...
+def begin_sharing() -> None: ...  # later tensors of this thread are in shared memory,
+def end_sharing() -> None: ...  # until a matching call of this
 def start_trace(path: str, rank: int, name: str) -> bool:
     """Writes later operations of this process to `path` (format: _timeline.py). Returns False if a
     trace is active already. Raises DistBackendError if the file cannot be written."""

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch_ringdist import _address
-from torch_ringdist import _doctor_links as links
 from torch_ringdist._doctor_host import Facts, Finding, examine
 from torch_ringdist._doctor_links import Probe
 from torch_ringdist._doctor_remote import (
     ANSWER,
     ON_HOST,
-    Here,
     Host,
     HostError,
+    LocalHost,
+    Part,
     ShellHost,
     StoreHost,
+    end_all,
     place_of_this,
     serve,
     serve_store,
 )
+from torch_ringdist._doctor_report import HostFinding, Link, Report
 from torch_ringdist._errors import CommandError
+from torch_ringdist._launch.hosts import parse_host
 from torch_ringdist._printable import escaped
-from torch_ringdist._units import counted, format_rate, format_seconds, table
 
 _DESCRIPTION = """\
 Checks this host, or several hosts and the links between them, for what would make a job of ringdist
@@ -47,12 +50,15 @@ examples:
       packet sizes of each pair, both ways. The package is at the same place on all.
 
   torchrun --nnodes 3 --nproc-per-node 8 ... -m torch_ringdist doctor
-      The same for the hosts of a job, by any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and
-      MASTER_PORT.
+      The same for the hosts of a job, by torchrun, srun, mpirun, or any launcher that sets RANK,
+      WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 
   ringdist doctor --hosts a,b,c --links
       Also the latency and the rate of each pair, one after the other.
 """
+
+if TYPE_CHECKING:
+    from torch_ringdist.horovod._launch_info import LaunchInfo
 
 _START = 60.0  # seconds for the ranks of a job to meet
 _MEGABYTES = 16  # sent over a link to measure it
@@ -87,31 +93,49 @@ def run(args: argparse.Namespace) -> int:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if ranks < 1:
         raise ValueError(f"--ranks: expected 1 or more, got {ranks}")
-    hosts = [one.strip() for one in args.hosts.split(",") if one.strip()]
+    what = "--hosts: expected HOST,HOST"
+    hosts = [parse_host(one, what)[0] for one in args.hosts.split(",") if one.strip()]
     if len(set(hosts)) < len(hosts):
         raise ValueError(f"--hosts: each host once, got {args.hosts}")
+    if not (rsh := shlex.split(args.rsh)):
+        raise ValueError("--rsh: expected a command, as ssh")
     job = Job(ranks, _store(args.store), args.links)
     if hosts:
-        report = _by_shell(job, hosts, shlex.split(args.rsh))
-    elif int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        found = _in_job(job, args.ranks)
+        report = _by_shell(job, hosts, rsh)
+    elif (launched := _launched()) is not None:
+        found = _in_job(job, launched, args.ranks)
         if found is None:
             return 0
         report = found
     else:
         facts = examine(ranks, 1, job.store)
-        report = Report([facts], [Named(facts.host, one) for one in facts.findings])
+        report = Report([facts], [HostFinding(facts.host, one) for one in facts.findings])
     text = json.dumps(report.as_json(), indent=2) if args.json else escaped(report.text())
     print(text)
     return 1 if report.fails else 0
 
 
+# Returns how this rank was launched, or None if it is alone.
+def _launched() -> LaunchInfo | None:
+    sizes = {"HOROVOD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"} & {*os.environ}
+    if sizes == {"SLURM_NTASKS"} and "SLURM_STEP_ID" not in os.environ:  # a script of sbatch
+        return None
+    if not sizes:
+        return None
+    from torch_ringdist.horovod._launch_info import launched
+
+    found = launched()
+    if found.size == 1 and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ValueError("WORLD_SIZE is set, and RANK is not: set both, as for the ranks of a job")
+    return found if found.size > 1 else None
+
+
 def _store(text: str) -> tuple[str, int] | None:
     if not text:
         return None
-    if (place := _address.parse(text)) is None:
+    if (place := _address.parse_store(text)) is None:
         raise ValueError(f"--store: expected HOST:PORT, got {text!r}")
-    return place
+    return place[:2]
 
 
 @dataclass(frozen=True)
@@ -124,111 +148,48 @@ class Job:
     measures: bool
 
 
-@dataclass(frozen=True)
-class Named:
-    """A finding and the host, or pair of hosts, that it is about."""
-
-    host: str
-    finding: Finding
-
-
-@dataclass(frozen=True)
-class Link:
-    """The probe from one host to another."""
-
-    source: str
-    target: str
-    probe: Probe
-
-
-@dataclass
-class Report:
-    """All findings, hosts and links."""
-
-    hosts: list[Facts]
-    findings: list[Named] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-
-    @property
-    def fails(self) -> bool:
-        return any(one.finding.fails for one in self.findings)
-
-    def text(self) -> str:
-        lines = []
-        where: dict[Finding, list[str]] = {}
-        for one in sorted(self.findings, key=lambda one: not one.finding.fails):
-            where.setdefault(one.finding, []).append(one.host)
-        for found, hosts in where.items():
-            kind = "fails" if found.fails else "warning"
-            lines.append(f"{kind}: {found.check}: {', '.join(hosts)}: {found.problem}")
-            lines += ["    " + line for line in found.cure.splitlines()]
-        measured = [one for one in self.links if one.probe.rate]
-        if measured:
-            rows = [("from", "to", "latency", "rate")]
-            for link in measured:
-                latency, rate = link.probe.latency, 8 * link.probe.rate
-                rows.append((link.source, link.target, format_seconds(latency), format_rate(rate)))
-            lines += ["", *table(rows), ""]
-        fails = sum(one.finding.fails for one in self.findings)
-        count = counted(len(self.hosts), "host")
-        pairs = f", {counted(len(self.links), 'link')}" if self.links else ""
-        end = f"{counted(fails, 'problem')} by which a job would fail" if fails else "healthy"
-        return "\n".join([*lines, f"{count}{pairs}: {end}"])
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "fails": self.fails,
-            "hosts": [asdict(one) for one in self.hosts],
-            "findings": [{"host": one.host, **asdict(one.finding)} for one in self.findings],
-            "links": [asdict(one) for one in self.links],
-        }
-
-
 def _by_shell(job: Job, names: Sequence[str], rsh: Sequence[str]) -> Report:
-    started, problems = list[ShellHost](), list[Named]()
+    started, problems = list[ShellHost](), list[HostFinding]()
+
+    def try_it(host: str, error: HostError) -> None:
+        words = shlex.join([*rsh, host, sys.executable, "-m", "torch_ringdist", "doctor"])
+        finding = Finding("remote shell", f"the check does not run there: {error}", f"try: {words}")
+        problems.append(HostFinding(host, finding))
+
     try:
         for name in names:
             try:
                 started.append(ShellHost(name, rsh))
             except HostError as error:
-                problems.append(_unreachable(name, error))
+                try_it(name, error)
         ready = list[ShellHost]()
+        deadline = time.monotonic() + _START
         for host in started:
             try:
-                host.wait()
+                host.wait(deadline)
                 ready.append(host)
             except HostError as error:
-                problems.append(_unreachable(host.name, error))
+                try_it(host.name, error)
         report = check(job, ready, len(names))
         report.findings[:0] = problems
         return report
     finally:
-        for host in started:
-            host.end()
-
-
-def _unreachable(name: str, error: HostError) -> Named:
-    return Named(
-        name,
-        Finding(
-            "remote shell",
-            f"the check does not run there: {error}",
-            f"try it by hand: ssh {name} {sys.executable} -m torch_ringdist doctor",
-        ),
-    )
+        end_all(started)
 
 
 # ---- in a job
 
 
-def _in_job(job: Job, ranks: int | None) -> Report | None:
+def _in_job(job: Job, launched: LaunchInfo, ranks: int | None) -> Report | None:
     """Returns the report on rank 0, and None on the others."""
     import torch.distributed as dist
 
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank, size = launched.rank, launched.size
+    os.environ.setdefault("MASTER_ADDR", launched.address)
+    os.environ.setdefault("MASTER_PORT", str(launched.port))
     try:
-        store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=_START)))
+        limit = timedelta(seconds=_START)
+        store, _, _ = next(dist.rendezvous("env://", rank, size, timeout=limit))
         store.set(f"ringdist/doctor/place/{rank}", place_of_this())
         places = list[str]()
         for other in range(size):
@@ -240,14 +201,14 @@ def _in_job(job: Job, ranks: int | None) -> Report | None:
     if rank == 0:
         hosts = [StoreHost(store, place.split(" ")[0], one) for place, one in firsts.items()]
         most = ranks or max(map(places.count, places))
-        listener = links.Listener()
+        part = Part()
         try:
-            parts: list[Host] = [Here(hosts[0], listener), *hosts[1:]]
+            parts: list[Host] = [LocalHost(hosts[0].name, part.answer), *hosts[1:]]
             return check(replace(job, ranks=most), parts, len(parts), os.environ["MASTER_ADDR"])
         finally:
             for host in hosts:
                 host.end()
-            listener.close()
+            part.close()
     if rank in firsts.values():
         serve_store(store, rank)
     return None
@@ -258,79 +219,130 @@ def _in_job(job: Job, ranks: int | None) -> Report | None:
 
 @dataclass(frozen=True)
 class _Reached:
-    """A host that answers. `place` has its address, port and token; `off` is the number of seconds
-    by which its clock differs at least."""
+    """A host that answers: its address, the ports and tokens at which it listens, and the number of
+    seconds by which its clock differs at least."""
 
     host: Host
     name: str
     facts: Facts
-    off: float
-    place: dict[str, Any]
+    clock_offset: float
+    address: str
+    ends: list[dict[str, Any]]
 
 
-def check(job: Job, hosts: Sequence[Host], planned: int, towards: str = "") -> Report:
+def check(job: Job, hosts: Sequence[Host], planned: int, route_target: str = "") -> Report:
     """Checks hosts and the links between them.
 
     Args:
         planned: number of hosts of the job, with those that could not be started.
-        towards: an address to which each host looks for its way. By default it is another host.
+        route_target: the address to which each host looks for its route. By default it is another
+            host.
     """
     report = Report([])
     reached = list[_Reached]()
     names = [one.name for one in hosts]
+    alive = list[tuple[Host, float]]()  # with the offsets of their clocks
     for host in hosts:
-        others = [towards] if towards else [one for one in names if one != host.name]
-        about = {"ranks": job.ranks, "hosts": planned, "store": job.store}
-        began = time.time()
         try:
-            answer = host.ask({"examine": {**about, "towards": [*others, host.name][0]}})
+            alive.append((host, _clock_offset(host)))
         except HostError as error:
-            report.findings.append(_unreachable(host.name, error))
+            report.findings.append(_silent(host.name, error))
+    for host, _ in alive:
+        others = [route_target] if route_target else [one for one in names if one != host.name]
+        about = {"ranks": job.ranks, "hosts": planned, "store": job.store}
+        host.send({"examine": {**about, "route_target": [*others, host.name][0]}})
+    for host, offset in alive:
+        try:
+            answer = host.receive()
+            with _parsing():
+                found = Facts.of_json(answer["facts"])
+                address, problem, ends = (answer[key] for key in ("address", "problem", "ends"))
+        except HostError as error:
+            report.findings.append(_silent(host.name, error))
             continue
-        facts = Facts.of_json(answer.pop("facts"))
-        off = max(0.0, began - facts.time, facts.time - time.time())
-        name = host.name if names.count(host.name) == 1 else f"{host.name} ({answer['address']})"
-        reached.append(_Reached(host, name, facts, off, answer))
-        report.hosts.append(facts)
-        report.findings += [Named(name, one) for one in facts.findings]
-        if problem := answer.pop("problem"):
-            finding = Finding("route", problem, "look at its routes: ip route")
-            report.findings.append(Named(name, finding))
+        name = host.name if names.count(host.name) == 1 else f"{host.name} ({address})"
+        reached.append(_Reached(host, name, found, offset, address, ends))
+        report.hosts.append(found)
+        report.findings += [HostFinding(name, one) for one in found.findings]
+        if problem:
+            cure = "look at its routes (ip route) and at the programs that listen (ss -ltnp)"
+            report.findings.append(HostFinding(name, Finding("network", problem, cure)))
     report.findings += _differences(reached)
-    for source in reached:
-        for target in reached:
-            if target is not source and target.place["address"]:
-                _try(job, source, target, report)
+    _probe_all(job, reached, report)
     return report
 
 
-def _try(job: Job, source: _Reached, target: _Reached, report: Report) -> None:
-    what = {**target.place, "megabytes": _MEGABYTES if job.measures else 0}
+def _silent(name: str, error: HostError) -> HostFinding:
+    cure = "run the check on that host alone, and compare the versions of torch_ringdist"
+    return HostFinding(name, Finding("answer", f"{error}", cure))
+
+
+# Raises HostError if the answer of a host is malformed.
+@contextlib.contextmanager
+def _parsing() -> Iterator[None]:
     try:
-        found = Probe(**source.host.ask({"probe": what}))
-    except HostError as error:
-        report.findings.append(_unreachable(source.name, error))
-        return
-    report.links.append(Link(source.name, target.name, found))
-    where = f"{what['address']}, port {what['port']}"
-    if found.failure == "large":
-        finding = Finding(
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HostError(f"its answer cannot be read ({error!r})") from None
+
+
+# Returns the seconds by which the clock of a host differs from this one at least. Raises HostError.
+def _clock_offset(host: Host) -> float:
+    began = time.time()
+    host.send({"clock": 1})
+    answer = host.receive()
+    with _parsing():
+        there = float(answer["clock"])
+    return max(0.0, began - there, there - time.time())
+
+
+# In each round every host probes another one. Rates are measured one after the other.
+def _probe_all(job: Job, hosts: Sequence[_Reached], report: Report) -> None:
+    failed = set[str]()
+    for distance in range(1, len(hosts)):
+        pairs = [(one, hosts[(i + distance) % len(hosts)]) for i, one in enumerate(hosts)]
+        pairs = [(one, to) for one, to in pairs if to.address and one.name not in failed]
+        for begun in [[pair] for pair in pairs] if job.measures else [pairs]:
+            for source, target in begun:
+                ends = [{**end, "address": target.address} for end in target.ends]
+                for end in ends[:1]:
+                    end["megabytes"] = _MEGABYTES if job.measures else 0
+                source.host.send({"probe": ends})
+            for source, target in begun:
+                try:
+                    answer = source.host.receive()
+                    with _parsing():
+                        probes = [Probe(**one) for one in answer["probes"]]
+                except HostError as error:
+                    failed.add(source.name)
+                    report.findings.append(_silent(source.name, error))
+                    continue
+                report.links += [Link(source.name, target.name, one) for one in probes[:1]]
+                for probe, end in zip(probes, target.ends, strict=False):
+                    where = f"{target.address}, port {end['port']}"
+                    if finding := _finding_of(probe, where):
+                        name = f"{source.name} to {target.name}"
+                        report.findings.append(HostFinding(name, finding))
+                        break
+
+
+def _finding_of(probe: Probe, where: str) -> Finding | None:
+    if not probe.failure:
+        return None
+    if probe.failure == "large":
+        return Finding(
             "packet size",
             f"small messages arrive at {where}, and large ones do not: packets are lost that are "
             "longer than the path carries",
             "give all interfaces on the way the same MTU (ip link set DEV mtu 1500), and let ICMP "
             "through",
         )
-    elif found.failure:
-        finding = Finding(
-            "port",
-            f"{where}: {_FAILURES.get(found.failure, found.failure)}",
-            "let the hosts reach each other, or open a range of ports and name it: "
-            "RINGDIST_PORT=47000-47999",
-        )
-    else:
-        return
-    report.findings.append(Named(f"{source.name} to {target.name}", finding))
+    return Finding(
+        "port",
+        f"{where}: {_FAILURES.get(probe.failure, probe.failure)}",
+        "let the hosts reach each other, or open ranges of ports and name them: "
+        "RINGDIST_PORT=47000-47999, and for UCX UCX_TCP_PORT_RANGE=48000-48999",
+    )
 
 
 _FAILURES = {
@@ -340,7 +352,7 @@ _FAILURES = {
 }
 
 
-def _differences(hosts: Sequence[_Reached]) -> list[Named]:
+def _differences(hosts: Sequence[_Reached]) -> list[HostFinding]:
     out = []
     for name in sorted({key for one in hosts for key in one.facts.versions}):
         by_version: dict[str, list[str]] = {}
@@ -350,20 +362,22 @@ def _differences(hosts: Sequence[_Reached]) -> list[Named]:
         if len(by_version) > 1:
             text = "; ".join(f"{version} on {', '.join(on)}" for version, on in by_version.items())
             cure, fails = f"install the same {name}", name != "python"
-            out.append(Named("hosts differ", Finding(f"version of {name}", text, cure, fails)))
+            out.append(
+                HostFinding("hosts differ", Finding(f"version of {name}", text, cure, fails))
+            )
     for one in hosts:
-        if one.off > _CLOCKS:
-            text = f"its clock and this one differ by {one.off:.1f} s"
+        if one.clock_offset > _CLOCKS:
+            text = f"its clock and this one differ by {one.clock_offset:.1f} s"
             cure = "run chrony or another NTP client: certificates and the times in logs need it"
-            out.append(Named(one.name, Finding("clock", text, cure, fails=False)))
+            out.append(HostFinding(one.name, Finding("clock", text, cure, fails=False)))
     sizes = {
         one.name: interface.mtu
         for one in hosts
         for interface in one.facts.interfaces
-        if interface.address == one.place["address"]
+        if interface.address == one.address
     }
     if len(set(sizes.values())) > 1:
         text = ", ".join(f"{size} on {host}" for host, size in sizes.items())
         cure = "give all the same: ip link set DEV mtu 1500"
-        out.append(Named("hosts differ", Finding("MTU", text, cure, fails=False)))
+        out.append(HostFinding("hosts differ", Finding("MTU", text, cure, fails=False)))
     return out

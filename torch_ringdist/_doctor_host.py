@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import platform
+import re
 import resource
 import socket
 import struct
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_ringdist import _inspect, _native
-from torch_ringdist._credentials import has_key
+from torch_ringdist._credentials import has_key, tls_files
 from torch_ringdist._units import counted, format_bytes
 
 _GET_ADDRESS, _GET_FLAGS, _GET_MTU = 0x8915, 0x8913, 0x8921  # netdevice(7)
@@ -24,6 +25,7 @@ _UP, _LOOPBACK = 0x1, 0x8
 _PER_RANK = 256 << 20  # bytes that a rank with torch needs at least
 _OWN_CGROUP, _CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _BASE_DESCRIPTORS, _DESCRIPTORS_OF_PEER = 80, 3
+_PORTS = re.compile(r"(\d{1,5}(-\d{1,5})?)?")
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,13 @@ def examine(ranks: int, hosts: int, store: tuple[str, int] | None) -> Facts:
     """
     found = [
         *_package(hosts),
+        *_transports(hosts),
+        *_key(),
+        *_ports(ranks),
         *_descriptors(ranks),
         *_memory(ranks),
         *_cores(ranks),
         *_kernel(),
-        *_chosen_interface(),
         *(_host_name() if hosts > 1 else ()),
         *(_store(*store) if store else ()),
     ]
@@ -116,15 +120,77 @@ def _package(hosts: int) -> Iterator[Finding]:
     except ValueError as error:
         yield Finding("settings", str(error), "correct the variable, or unset it")
         return
-    wanted = os.environ.get("RINGDIST_TRANSPORT", "").split(",")
-    needs_ucx = "ucx" in wanted or (hosts > 1 and wanted == [""] and not has_key())
-    if needs_ucx and not info["ucx"]["path"]:
-        why = "RINGDIST_TRANSPORT chooses it" if "ucx" in wanted else "it connects hosts"
+    names, chosen = _wanted()
+    if "ucx" in names and (chosen or hosts > 1) and not info["ucx"]["path"]:
+        why = "RINGDIST_TRANSPORT chooses it" if chosen else "it connects hosts"
         yield Finding(
             "ucx",
             f"there is no UCX, and {why}: {info['ucx']['origin']}",
             "pip install libucx-cu12, or use the transport tcp: RINGDIST_TRANSPORT=shm,tcp",
         )
+    if problem := info["interfaces"]["problem"]:
+        cure = "correct RINGDIST_SOCKET_IFNAME, or unset it to use the route to the store"
+        yield Finding("interface", problem, cure)
+
+
+# Returns the transports that this process may use, and True if a variable chooses them.
+def _wanted() -> tuple[set[str], bool]:
+    text = os.environ.get("RINGDIST_TRANSPORT", "")
+    if text:
+        return set(text.split(",")), True
+    return {"shm", "tcp" if has_key() else "ucx"}, False
+
+
+def _transports(hosts: int) -> Iterator[Finding]:
+    names, chosen = _wanted()
+    if hosts > 1 and not names & {"ucx", "tcp"}:
+        yield Finding(
+            "transport",
+            f"RINGDIST_TRANSPORT={','.join(sorted(names))} has none that connects hosts",
+            "add one: RINGDIST_TRANSPORT=shm,tcp or shm,ucx",
+        )
+    if chosen and has_key() and "ucx" in names:
+        yield Finding(
+            "transport",
+            "RINGDIST_TRANSPORT chooses ucx, which does not encrypt, and the job has a key",
+            "use the transport tcp: RINGDIST_TRANSPORT=shm,tcp",
+        )
+
+
+def _key() -> Iterator[Finding]:
+    for file in filter(None, tls_files()):
+        try:
+            with open(file, "rb") as opened:
+                opened.read(1)
+        except OSError as error:
+            yield Finding(
+                "key",
+                f"{file} cannot be read: {error.strerror}",
+                "copy it to this host, readable for you alone (docs/how-to/encrypt-a-job.md)",
+            )
+
+
+def transport_ports() -> list[tuple[str, str]]:
+    """Returns the variables with the ports at which each rank listens, and their values. UCX has
+    ports of its own. An empty value stands for any port."""
+    names, _ = _wanted()
+    own = os.environ.get("RINGDIST_PORT", "")
+    of_ucx = os.environ.get("UCX_TCP_PORT_RANGE", "") if "ucx" in names else own
+    out = [("RINGDIST_PORT", own), ("UCX_TCP_PORT_RANGE", of_ucx)]
+    return [one for one in out[: 1 if of_ucx == own else 2] if _PORTS.fullmatch(one[1])]
+
+
+def _ports(ranks: int) -> Iterator[Finding]:
+    for variable, text in transport_ports():
+        first, _, last = text.partition("-")
+        count = int(last or first or 0) - int(first or 0) + 1
+        if text and count < ranks:
+            yield Finding(
+                "ports",
+                f"{variable}={text} has {counted(count, 'port')}, and each of "
+                f"{counted(ranks, 'rank')} of this host needs one",
+                f"give it {ranks} ports or more, as {variable}=47000-47999",
+            )
 
 
 def _descriptors(ranks: int) -> Iterator[Finding]:
@@ -201,7 +267,8 @@ def _cpu_quota() -> float | None:
 
 def _kernel() -> Iterator[Finding]:
     try:
-        os.close(os.memfd_create("ringdist"))
+        if "shm" in _wanted()[0]:
+            os.close(os.memfd_create("ringdist"))
     except OSError as error:
         yield Finding(
             "shared memory",
@@ -236,18 +303,6 @@ def interfaces() -> tuple[Interface, ...]:
                 [mtu] = struct.unpack_from("i", ask(_GET_MTU, name), 16)
                 out.append(Interface(name, address, mtu))
     return tuple(out)
-
-
-def _chosen_interface() -> Iterator[Finding]:
-    chosen = os.environ.get("RINGDIST_INTERFACE", "")
-    names = [one.name for one in interfaces()]
-    for name in filter(None, chosen.split(",")):
-        if name not in (*names, "lo"):
-            yield Finding(
-                "interface",
-                f"RINGDIST_INTERFACE names {name}, which is not there, is down or has no address",
-                f"choose of {', '.join(names) or 'none: no interface is up'}",
-            )
 
 
 def _host_name() -> Iterator[Finding]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hmac
+import ipaddress
 import os
 import secrets
 import socket
@@ -10,53 +13,70 @@ import threading
 import time
 from dataclasses import dataclass
 
-from torch_ringdist._doctor_host import interfaces
+from torch_ringdist import _native
 
 _CONNECT = 3.0  # seconds
 _ANSWER = 3.0
 _LARGE = 256 << 10  # bytes, far more than a packet holds
-_HELLO = 16  # bytes: the token of the listener
+_TOKEN = 16  # bytes of the token of an EchoServer
+_MOST_CONNECTIONS = 512  # open connections of an EchoServer
+# Addresses for examples (RFC 5737, RFC 3849). What leads to them is the default route.
+_ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 _TRIES = 5
 
 
-class Listener:
-    """Sends back what comes over each connection that begins with its token. It listens where a
-    rank would (RINGDIST_PORT)."""
+class EchoServer:
+    """Sends back what comes over each connection that begins with its token."""
 
-    def __init__(self) -> None:
-        """Raises OSError if no port of RINGDIST_PORT is free."""
-        self.token = secrets.token_hex(_HELLO // 2)
-        self._socket = _listen(os.environ.get("RINGDIST_PORT", ""))
+    def __init__(self, variable: str = "", ports: str = "") -> None:
+        """Listens at the first free port of `ports`, such as "47000-47999", which a variable has,
+        or at any. Raises OSError if none is free."""
+        self.token = secrets.token_hex(_TOKEN // 2)
+        self._socket = _listen(variable, ports)
         self.port: int = self._socket.getsockname()[1]
+        self._free = threading.Semaphore(_MOST_CONNECTIONS)
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 peer, _ = self._socket.accept()
-                threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
+            except OSError as error:
+                if error.errno in (errno.EBADF, errno.EINVAL):  # close()
+                    return
+                time.sleep(0.1)  # no descriptor is free
+                continue
+            if not self._free.acquire(blocking=False):
+                peer.close()
+                continue
+            threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
 
     def _answer(self, peer: socket.socket) -> None:
-        with contextlib.suppress(OSError), peer:
-            peer.settimeout(60)
-            if _read(peer, _HELLO).decode(errors="replace") != self.token:
-                return
-            while data := peer.recv(1 << 20):
-                peer.sendall(data)
+        with contextlib.suppress(OSError, EOFError), peer:
+            peer.settimeout(_ANSWER)
+            if hmac.compare_digest(_read(peer, _TOKEN), self.token.encode()):
+                peer.settimeout(60)
+                while data := peer.recv(1 << 20):
+                    peer.sendall(data)
+        self._free.release()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._socket.close()
 
 
-def _listen(ports: str) -> socket.socket:
+def _listen(variable: str, ports: str) -> socket.socket:
     first, _, last = ports.partition("-")
-    problem = OSError("no port")
+    problem = OSError(errno.EADDRINUSE, "no port")
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
     for port in range(int(first or 0), int(last or first or 0) + 1):
         try:
-            return socket.create_server(("", port))
+            return socket.create_server(("", port), family=family, dualstack_ipv6=both)
         except OSError as error:
             problem = error
-    raise OSError(problem.errno, f"RINGDIST_PORT={ports}: {problem.strerror}")
+    raise OSError(problem.errno, f"{variable}={ports}: {os.strerror(problem.errno or 0)}")
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class Probe:
 
 
 def probe(address: str, port: int, token: str, megabytes: int = 0) -> Probe:
-    """Sends messages to a Listener and waits for their echo; `megabytes` of them to measure the
+    """Sends messages to an EchoServer and waits for their echo; `megabytes` of them to measure the
     rate."""
     try:
         peer = socket.create_connection((address, port), timeout=_CONNECT)
@@ -129,12 +149,29 @@ def _read(peer: socket.socket, size: int) -> bytes:
 
 
 def address_towards(host: str) -> str:
-    """Returns the address of this host from which it reaches another one, or that of
-    RINGDIST_INTERFACE. Raises OSError if the name is not known or nothing leads there."""
-    chosen = os.environ.get("RINGDIST_INTERFACE", "").split(",")[0]
-    for one in interfaces():
-        if one.name == chosen:
-            return one.address
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours:
-        ours.connect((host, 9))  # nothing is sent
-        return str(ours.getsockname()[0])
+    """Returns the address at which ranks of this host would listen: the one that
+    RINGDIST_SOCKET_IFNAME selects, or else the one from which it reaches `host`. If that is this
+    host, by a name that leads to the loopback, it is the address of the default route. Raises
+    OSError if the name is not known or there is no route."""
+    with contextlib.suppress(ImportError, ValueError):
+        for _, address in _native.load().info()["interfaces"]["selected"]:
+            return str(address)
+    own = _source_towards(host)
+    if ipaddress.ip_address(own.partition("%")[0]).is_loopback:
+        for target in _ELSEWHERE:
+            with contextlib.suppress(OSError):
+                return _source_towards(target)
+    return own
+
+
+# Returns the address from which this host would reach another one.
+def _source_towards(host: str) -> str:
+    problem = OSError(f"{host}: no address")
+    for family, kind, _, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
+        try:
+            with socket.socket(family, kind) as ours:
+                ours.connect(address)  # nothing is sent
+                return str(ours.getsockname()[0])
+        except OSError as error:
+            problem = error
+    raise problem

@@ -29,6 +29,7 @@ def info() -> dict[str, Any]:
         torch: minor version of torch that it was built for.
         ucx: version, path and origin of UCX.
         cuda: built_for (architectures) and state.
+        interfaces: selected (name and address, by RINGDIST_SOCKET_IFNAME) and problem.
         gpus: GPUs of this host (docs/how-to/use-gpus.md), with problem, driver, devices, pairs,
             rdma and ucx_for_cuda.
         transports, algorithms, codecs, limits, variables: rows of text.

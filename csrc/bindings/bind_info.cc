@@ -12,6 +12,7 @@
 #include "engine/device/devices.h"
 #include "engine/report_client.h"
 #include "os/main_thread_stack.h"
+#include "os/network_interfaces.h"
 #include "os/shared_block_registry.h"
 #include "torch/base/errors.h"
 #include "torch/process_context.h"
@@ -101,6 +102,25 @@ py::list operation_names() {
   return out;
 }
 
+// Returns name and address of the interfaces that RINGDIST_SOCKET_IFNAME selects, or why there are
+// none.
+py::dict interfaces_info(const Config& config) {
+  py::list selected;
+  std::string problem;
+  if (!config.socket_ifname.empty()) {
+    auto all = list_interfaces();
+    auto found = all.ok() ? select_interfaces(config.socket_ifname, all.value()) : std::move(all);
+    if (found.ok())
+      for (const NetworkInterface& one : found.value())
+        selected.append(py::make_tuple(one.name, one.address));
+    problem = found.ok() ? "" : found.error().message();
+  }
+  py::dict out;
+  out["selected"] = selected;
+  out["problem"] = problem;
+  return out;
+}
+
 // Returns everything that torch_ringdist.info() shows of the native part.
 py::dict info() {
   auto config = Config::from_environment({});
@@ -110,6 +130,7 @@ py::dict info() {
   out["version"] = RINGDIST_VERSION;
   out["ucx"] = ucx_info(config.value());
   out["cuda"] = cuda_info();
+  out["interfaces"] = interfaces_info(config.value());
   out["transports"] = transport_rows(config.value());
   py::list algorithm_rows;
   for (const Algorithm& row : algorithms())

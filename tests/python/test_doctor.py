@@ -1,4 +1,4 @@
-"""ringdist doctor: each thing that it finds, on this host and between made-up ones."""
+"""ringdist doctor on one host: each thing that it finds, and its options."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import resource
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,16 +19,19 @@ from torch_ringdist import _doctor, _native
 from torch_ringdist import _doctor_host as host
 from torch_ringdist import _doctor_links as links
 from torch_ringdist.__main__ import main
-from torch_ringdist._doctor import HostError, Job, check
-from torch_ringdist._doctor_host import Facts, Finding, Interface, examine
-from torch_ringdist._doctor_links import Listener, Probe
+from torch_ringdist._doctor_host import examine
 
 PACKAGE_PARENT = str(Path(_doctor.__file__).resolve().parents[1])
 
 
 @pytest.fixture(autouse=True)
 def plain_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RINGDIST_TRANSPORT", "RINGDIST_INTERFACE", "RINGDIST_PORT"):
+    for name in (
+        "RINGDIST_TRANSPORT",
+        "RINGDIST_SOCKET_IFNAME",
+        "RINGDIST_PORT",
+        "UCX_TCP_PORT_RANGE",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -68,7 +68,10 @@ def test_a_build_for_another_torch(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_no_ucx(monkeypatch: pytest.MonkeyPatch):
-    info = {"ucx": {"path": "", "origin": "no wheel libucx-cu12, no libucp.so.0"}}
+    info = {
+        "ucx": {"path": "", "origin": "no wheel libucx-cu12, no libucp.so.0"},
+        "interfaces": {"problem": ""},
+    }
     monkeypatch.setattr(_native, "load", lambda: SimpleNamespace(info=lambda: info))
     assert found() == set(), "one host needs none"
     assert found(hosts=2) == {"ucx", *(one.check for one in host._host_name())}
@@ -135,12 +138,62 @@ def test_a_sandbox(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(os, "memfd_create", refuse)
     assert found() == {"shared memory"}
+    monkeypatch.setenv("RINGDIST_TRANSPORT", "tcp")
+    assert found() == set(), "its cure"
 
 
-def test_an_interface_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RINGDIST_INTERFACE", "eth77")
+@pytest.mark.parametrize("name", ["eth77", "198.51.100.0/24"])
+def test_an_interface_that_is_not_there(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setenv("RINGDIST_SOCKET_IFNAME", name)
     [one] = examine(1, 1, None).findings
-    assert one.check == "interface" and "RINGDIST_INTERFACE names eth77" in one.problem
+    assert one.check == "interface" and name in one.problem
+    assert "RINGDIST_SOCKET_IFNAME" in one.cure
+
+
+def test_ranks_listen_at_the_selected_interface(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RINGDIST_SOCKET_IFNAME", "lo")
+    assert links.address_towards("192.0.2.1") == "127.0.0.1"
+    monkeypatch.delenv("RINGDIST_SOCKET_IFNAME")
+    sources = {"own": "127.0.1.1", "192.0.2.1": "10.0.0.1", "away": "10.0.0.2", "six": "fd00::1"}
+    monkeypatch.setattr(links, "_source_towards", sources.__getitem__)
+    assert links.address_towards("own") == "10.0.0.1", "not the loopback"
+    assert links.address_towards("away") == "10.0.0.2"
+    assert links.address_towards("six") == "fd00::1"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "hosts", "check_name", "words"),
+    [
+        ("RINGDIST_TRANSPORT", "shm", 2, "transport", "has none that connects hosts"),
+        ("RINGDIST_PORT", "47000-47002", 1, "ports", "RINGDIST_PORT=47000-47002 has 3 ports"),
+        ("UCX_TCP_PORT_RANGE", "48000", 1, "ports", "UCX_TCP_PORT_RANGE=48000 has 1 port,"),
+        ("RINGDIST_KEY_FILE", "/nonexistent", 1, "key", "/nonexistent cannot be read"),
+    ],
+)
+def test_a_setting_by_which_a_job_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    hosts: int,
+    check_name: str,
+    words: str,
+):
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
+    findings = [one for one in examine(4, hosts, None).findings if one.fails]
+    assert [one.check for one in findings] == [check_name], findings
+    assert words in findings[0].problem
+
+
+def test_a_key_and_a_transport_that_does_not_encrypt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    key = tmp_path / "job.key"
+    key.write_bytes(bytes(32))
+    monkeypatch.setenv("RINGDIST_KEY_FILE", str(key))
+    assert found() == set()
+    monkeypatch.setenv("RINGDIST_TRANSPORT", "shm,ucx")
+    assert found() == {"transport"}
 
 
 def test_a_name_that_leads_to_the_loopback(monkeypatch: pytest.MonkeyPatch):
@@ -169,6 +222,8 @@ def test_a_dead_store(capsys):
         (["--ranks", "0"], "--ranks: expected 1 or more, got 0"),
         (["--store", "nowhere"], "--store: expected HOST:PORT, got 'nowhere'"),
         (["--hosts", "a,b,a"], "--hosts: each host once, got a,b,a"),
+        (["--hosts=-oProxyCommand=x"], "'-oProxyCommand=x' is no name or address of a host"),
+        (["--hosts", "a", "--rsh", ""], "--rsh: expected a command, as ssh"),
     ],
 )
 def test_options_that_are_not_accepted(words: list[str], error: str, capsys):
@@ -176,146 +231,30 @@ def test_options_that_are_not_accepted(words: list[str], error: str, capsys):
     assert error in capsys.readouterr().err
 
 
-class FakeHost:
-    """A host with the given facts, and the result of each probe by the port that it is sent to."""
-
-    def __init__(self, facts: Facts, port: int, probes: Mapping[int, Probe] | None = None) -> None:
-        self.name, self.facts, self.probes = facts.host, facts, probes or {}
-        self.place = {"address": facts.interfaces[0].address, "problem": ""}
-        self.port = port
-
-    def ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        if "probe" in command:
-            return asdict(self.probes.get(command["probe"]["port"], Probe("", 1e-4)))
-        facts = replace(self.facts, time=host.time.time() + self.facts.time)
-        place = {**self.place, "port": self.port, "token": "t"}
-        return {"facts": json.loads(json.dumps(asdict(facts))), **place}
-
-
-class DeadHost:
-    name = "gone"
-
-    def ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        raise HostError("does not answer")
-
-
-def facts_of(name: str, ahead: float = 0.0, mtu: int = 1500, torch: str = "2.13.0") -> Facts:
-    """`ahead`: seconds by which its clock is ahead of this one."""
-    versions = {"torch_ringdist": "0.1.0", "python": "3.11.2", "torch": torch}
-    return Facts(name, ahead, versions, (Interface("eth0", f"address of {name}", mtu),), ())
-
-
-JOB = Job(ranks=1, store=None, measures=False)
-
-
-def test_hosts_that_are_alike():
-    hosts = [FakeHost(facts_of(name), port) for port, name in enumerate("abc")]
-    report = check(JOB, hosts, 3)
-    assert report.findings == [] and not report.fails and len(report.links) == 6
-    assert report.text() == "3 hosts, 6 links: healthy"
-
-
-def test_hosts_of_one_name_that_have_no_way():
-    hosts = [FakeHost(facts_of("a"), port) for port in range(2)]
-    hosts[1].place = {"address": "", "problem": "it finds no way to a: Network is unreachable"}
-    report = check(JOB, hosts, 2)
-    [one] = report.findings
-    assert one.finding.check == "route" and "no way" in one.finding.problem
-    assert [(link.source, link.target) for link in report.links] == [("a ()", "a (address of a)")]
-
-
-def test_hosts_that_differ():
-    hosts = [
-        FakeHost(facts_of("a"), 1),
-        FakeHost(facts_of("b", ahead=30.0, mtu=9000, torch="2.12.1"), 2),
-    ]
-    report = check(JOB, hosts, 2)
-    assert {one.finding.check for one in report.findings} == {"version of torch", "clock", "MTU"}
-    text = report.text()
-    assert "fails: version of torch: hosts differ: 2.13.0 on a; 2.12.1 on b" in text
-    assert "warning: clock: b: its clock and this one differ by 30.0 s" in text
-    assert "warning: MTU: hosts differ: 1500 on a, 9000 on b" in text
-    assert text.endswith("2 hosts, 2 links: 1 problem by which a job would fail")
-
-
 @pytest.mark.parametrize(
-    ("failure", "check_name", "words"),
+    ("variables", "size"),
     [
-        ("dropped", "port", "a firewall drops it"),
-        ("refused", "port", "a firewall rejects it"),
-        ("Network is unreachable", "port", "Network is unreachable"),
-        ("large", "packet size", "packets are lost that are longer than the path carries"),
+        ({}, None),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16"}, None),  # a script of sbatch
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_STEP_ID": "0"}, 16),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, 2),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
     ],
 )
-def test_one_pair(failure: str, check_name: str, words: str):
-    hosts = [
-        FakeHost(facts_of("a"), 1),
-        FakeHost(facts_of("b"), 2, {3: Probe(failure)}),
-        FakeHost(facts_of("c"), 3),
-    ]
-    [one] = check(JOB, hosts, 3).findings
-    assert (one.host, one.finding.check, one.finding.fails) == ("b to c", check_name, True)
-    assert words in one.finding.problem and "address of c, port 3" in one.finding.problem
+def test_launchers(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], size: int | None):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**variables, "MASTER_ADDR": "h"}.items():
+        monkeypatch.setenv(name, value)
+    launched = _doctor._launched()
+    assert (launched.size if launched else None) == size
 
 
-def test_a_host_that_does_not_answer():
-    report = check(JOB, [FakeHost(facts_of("a"), 1), DeadHost()], 2)
-    [one] = report.findings
-    assert one.host == "gone" and "does not answer" in one.finding.problem and report.fails
-
-
-def test_links_are_listed():
-    hosts = [
-        FakeHost(facts_of(name), port, {1 - port: Probe("", 2e-5, 1.25e8)})
-        for port, name in enumerate("ab")
-    ]
-    lines = check(Job(1, None, measures=True), hosts, 2).text().splitlines()
-    assert lines[1].split() == ["from", "to", "latency", "rate"]
-    assert lines[2].split() == ["a", "b", "20", "us", "1", "Gbit/s"]
-
-
-def test_a_finding_of_several_hosts_is_one_line():
-    finding = Finding("cores", "too few", "fewer ranks", fails=False)
-    hosts = [FakeHost(replace(facts_of(name), findings=(finding,)), 1) for name in "ab"]
-    text = check(JOB, hosts, 2).text()
-    assert text.startswith("warning: cores: a, b: too few\n    fewer ranks\n")
-
-
-def test_probes_of_a_listener(monkeypatch: pytest.MonkeyPatch):
-    listener = Listener()
-    good = links.probe("127.0.0.1", listener.port, listener.token, megabytes=2)
-    assert good.failure == "" and 0 < good.latency < 3 and good.rate > 1e6
-    assert links.probe("127.0.0.1", listener.port, "0" * 16) == Probe("closed")
-    listener.close()
-    monkeypatch.setenv("RINGDIST_PORT", f"{listener.port}-{listener.port + 50}")
-    within = Listener()
-    assert listener.port <= within.port <= listener.port + 50
-    monkeypatch.setenv("RINGDIST_PORT", str(within.port))
-    with pytest.raises(OSError, match=f"RINGDIST_PORT={within.port}"):
-        Listener()
-    within.close()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
-    assert links.probe("127.0.0.1", free, "0" * 16) == Probe("refused")
-
-
-def test_a_path_that_loses_large_packets(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(links, "_ANSWER", 0.5)
-
-    def echo_a_little(server: socket.socket) -> None:
-        peer, _ = server.accept()
-        with peer:
-            peer.recv(16)
-            for _ in range(5):
-                peer.sendall(peer.recv(64))
-            peer.settimeout(5)
-            while peer.recv(1 << 20):
-                pass
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=echo_a_little, args=(server,), daemon=True).start()
-        result = links.probe("127.0.0.1", server.getsockname()[1], "0" * 16)
-    assert result.failure == "large" and result.latency > 0
+def test_a_size_without_a_rank(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["doctor"]) == 1
+    assert "WORLD_SIZE is set, and RANK is not" in capsys.readouterr().err
 
 
 def test_the_ranks_of_a_job(tmp_path: Path):
