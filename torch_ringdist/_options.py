@@ -133,6 +133,7 @@ if TYPE_CHECKING:
         costs: str | None = None
         log_level: str | None = None
         log_format: str | None = None
+        nan_check: int | None = None
         warn_after: float | None = None
         destroy_grace: float | None = None
 

@@ -48,6 +48,7 @@ struct Config : TlsFiles {
   std::string codec;          // compresses float SUM and AVG, see codec/codec.h (else none)
   LogLevel log_level = LogLevel::kWarn;
   std::string log_format = "text";  // or "json", see base/log.h
+  int64_t nan_check = 0;            // 1: the group fails where values that an op reads have a NaN
   double warn_after = 30.0;         // seconds after which a waiting op is logged; 0 means never
   double destroy_grace = 5.0;       // seconds that a destroyed group waits for its receives
 

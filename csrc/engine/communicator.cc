@@ -242,6 +242,7 @@ Result<std::shared_ptr<Op>> Communicator::submit(OpRequest request, bool will_wa
                  "ringdist: this process was forked from one that had created group '" + name() +
                      "'; its connections belong to the parent");
   if (request.device_stream) return devices_->submit(std::move(request));
+  if (const Error error = config().nan_check != 0 ? check_nan(request) : Error()) return error;
   return enqueue(std::move(request), will_wait);
 }
 

@@ -144,9 +144,20 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // ranks; if it cannot be started, the group fails (see DeviceOps).
   //
   // After an Error nothing was sent and no number was used. The Error is the first cause if the
-  // group has failed, and kAborted if it was closed or the process was forked. Otherwise the
-  // request is invalid.
+  // group has failed. It is kAborted if it was closed, if the process was forked, or if a value is
+  // NaN and Config::nan_check is set. Otherwise the request is invalid.
   Result<std::shared_ptr<Op>> submit(OpRequest request, bool will_wait);
+
+  // Fails the group on all ranks with an error that names this rank and an element, as "element 3
+  // of the gradient of 'fc.weight'". Returns that error.
+  Error fail_for_nan(const std::string& element) {
+    const Error error =
+        Error(ErrorKind::kAborted, "rank " + std::to_string(rank()) + " of group '" + name() +
+                                       "': " + element + " is NaN (RINGDIST_NAN_CHECK)")
+            .blame(rank());
+    fail(error);
+    return error.prefixed("ringdist: ");
+  }
 
   // Prepares requests for devices, in order, before any of them is submitted. The first send or
   // receive between two ranks waits for the other rank. A caller with several of them has to order
@@ -292,6 +303,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Plans and numbers the op and queues it, as submit() does for an op on the host. Takes mutex_,
   // so that numbers are in the order in which the progress engine gets the ops.
   Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
+  // Returns an error, with which the group fails, if a value that the op reads here is NaN.
+  Error check_nan(const OpRequest& request) {
+    const auto found = find_nan_read(request, rank(), next_number_.load());
+    return found ? fail_for_nan(*found) : Error();
+  }
   // Runs the bootstrap, on the task pool.
   void form();
   // Calls GroupBootstrap::withdraw() on the task pool, and waits until `until` at most. Does

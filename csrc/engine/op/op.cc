@@ -2,11 +2,31 @@
 
 #include <utility>
 
+#include "kernel/find_nan.h"
+
 namespace ringdist {
 
 std::string_view op_name(Collective kind, bool sends) {
   if (kind != Collective::kPointToPoint) return collective_name(kind);
   return sends ? "send" : "recv";
+}
+
+std::optional<std::string> find_nan_read(const OpRequest& request, int rank, uint64_t number) {
+  const bool sends = request.envelope && request.envelope->sends;
+  const bool from_root =
+      request.kind == Collective::kBroadcast || request.kind == Collective::kScatter;
+  if (request.envelope ? !sends : from_root && request.root != rank) return std::nullopt;
+  const Buffer& values = traits_of(request.kind).in_place ? request.output : request.input;
+  int64_t begin = 0, found = -1;
+  values.for_each(0, values.count(), [&](Bytes piece) {
+    const int64_t at = found < 0 ? find_nan(request.dtype, piece) : -1;
+    if (at >= 0) found = begin + at;
+    begin += static_cast<int64_t>(piece.size() / values.element_size());
+  });
+  if (found < 0) return std::nullopt;
+  return "element " + std::to_string(found) + " of the input of " +
+         std::string(op_name(request.kind, sends)) +
+         (request.envelope ? "" : " #" + std::to_string(number));
 }
 
 std::string Op::describe() const {

@@ -47,6 +47,11 @@ struct OpRequest : OpSpec {
 // Returns the name of an op, "send" or "recv" for kPointToPoint.
 std::string_view op_name(Collective kind, bool sends);
 
+// Returns a text such as "element 7 of the input of all_reduce #12" about the first NaN among the
+// values on the host that the op reads on this rank; nothing if there is none. `number` is that of
+// a collective.
+std::optional<std::string> find_nan_read(const OpRequest& request, int rank, uint64_t number);
+
 // An op from its submission to its result. Shared by the caller, the group and the executions.
 class Op {
  public:

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "kernel/find_nan.h"
 #include "torch/base/errors.h"
 #include "torch/base/tensors.h"
 #include "torch/ddp/device_memory.h"
@@ -208,6 +209,7 @@ FuturePtr DdpCompressor::run(c10d::GradBucket& bucket) {
   try {
     throw_if(compressor_->begin(bucket.getIndex()));
     const Bucket described = describe(bucket);
+    if (made_for_->config().nan_check != 0 && bucket.getBufferRef().is_cpu()) check_nan(described);
     auto running = work_.run(bucket.getBuffer(), value_of(compressor_->plan(described)));
     throw_if(compressor_->add(described, running.pending));
     return running.future;
@@ -215,6 +217,21 @@ FuturePtr DdpCompressor::run(c10d::GradBucket& bucket) {
     compressor_->fail();
     throw;
   }
+}
+
+void DdpCompressor::check_nan(const Bucket& bucket) {
+  const int64_t found = find_nan(bucket.dtype, bucket.values);
+  if (found < 0) return;
+  int64_t begin = 0;
+  size_t part = 0;
+  while (part + 1 < bucket.parts.size() && found >= begin + bucket.parts[part].count)
+    begin += bucket.parts[part++].count;
+  const auto name =
+      compressor_->name_of(bucket.parts[part].key, [&] { return bucket.describe(part); });
+  const uint64_t next = made_for_->sequence_number() + 1;
+  throw_if(made_for_->fail_for_nan("element " + std::to_string(found - begin) +
+                                   " of the gradient of '" + value_of(name) +
+                                   "', for all_reduce #" + std::to_string(next) + ","));
 }
 
 Bucket DdpCompressor::describe(c10d::GradBucket& bucket) {

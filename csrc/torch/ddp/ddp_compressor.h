@@ -138,6 +138,8 @@ class DdpCompressor {
   void load(const State& state);
 
  private:
+  // Fails the group and raises its error if a gradient of the bucket, which is on the host, is NaN.
+  void check_nan(const Bucket& bucket);
   // Converts a bucket of DDP.
   Bucket describe(c10d::GradBucket& bucket);
 
