@@ -37,7 +37,7 @@ _SNAPSHOT_REQUEST = 0x22
 _SNAPSHOT = 0x23
 _SNAPSHOT_END = 0x24
 _WHOLE_JOB = 1  # a bit of the body of the request
-WITH_OPS, WITH_STATISTICS = 2, 8  # two more
+WITH_OPS, WITH_STATISTICS, WITH_STACK = 2, 8, 16  # three more
 _MAX_BODY = 64 << 20
 _LISTENING = "00010000"  # __SO_ACCEPTCON in the flags column of /proc/net/unix
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
@@ -120,8 +120,9 @@ def snapshot(
         pid: a process of this user, or of any user where this one is root.
         name: the name of its socket, as find_all() returns it.
         timeout: seconds to wait for the last text.
-        details: WITH_OPS and WITH_STATISTICS, or their sum: each process also sends its latest
-            operations, or the statistics of its operations and peers.
+        details: a sum of bits. With WITH_OPS each process also sends its latest operations, and
+            with WITH_STATISTICS figures of its operations and peers. With WITH_STACK it sends the
+            stack of its main thread, which gets a signal for that.
         whole_job: all processes of its groups answer, and not this one alone.
 
     Raises:

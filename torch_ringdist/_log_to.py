@@ -67,17 +67,21 @@ def log_to(writer: Writer, step: int | None = None) -> None:
         ringdist/ranks_without_answer
 
     Args:
-        writer: a SummaryWriter, or a hashable object with the same add_scalar.
+        writer: a SummaryWriter, or an object with the same add_scalar that is hashable and can be
+            weakly referenced.
         step: the global step.
 
     Raises:
-        RuntimeError: this process has no group, or does not answer.
+        RuntimeError: this process has no group, or does not answer, for one because its key comes
+            from Options and not from RINGDIST_KEY_FILE.
+        TypeError: the writer cannot be weakly referenced.
     """
+    last = _last.setdefault(writer, {})
     try:
         [snapshot], _ = _snapshot.take(os.getpid(), details=WITH_STATISTICS)
     except DumpError as error:
         raise RuntimeError(f"ringdist: log_to: {error}") from None
-    values = _values(_last.setdefault(writer, {}), snapshot, time.monotonic())
+    values = _values(last, snapshot, time.monotonic())
     for tag, value in values.items():
         writer.add_scalar(f"ringdist/{tag}", value, step)
 
@@ -85,12 +89,15 @@ def log_to(writer: Writer, step: int | None = None) -> None:
 # Returns the value of each tag, and replaces the figures of the last call.
 def _values(last: dict[str, _Figures], snapshot: Snapshot, now: float) -> dict[str, float]:
     out: dict[str, float] = {}
+    for context in last.keys() - {one.context for one in snapshot.processes}:
+        del last[context]
     for process in snapshot.processes:
         if process.statistics is None:
             continue
         before, new = last.get(process.context), _Figures.of(now, process.statistics)
         last[process.context] = new
-        if before is None or new.at <= before.at:
+        rank = snapshot.ranks.get(process.context)  # None outside the largest group
+        if before is None or new.at <= before.at or rank is None:
             continue
         elapsed, seconds = new.at - before.at, new.seconds - before.seconds
         figures = {
@@ -99,7 +106,6 @@ def _values(last: dict[str, _Figures], snapshot: Snapshot, now: float) -> dict[s
             "operation_time_share": seconds / elapsed,
             "wait_share": (new.waited - before.waited) / seconds if seconds > 0 else 0.0,
         }
-        rank = snapshot.ranks.get(process.context, "?")
         out.update({f"{name}/rank_{rank}": value for name, value in figures.items()})
     out["stragglers"] = len(snapshot.stragglers)
     out["slow_links"] = len(snapshot.slow_links)

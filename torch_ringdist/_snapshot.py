@@ -255,12 +255,16 @@ def _answered(told: dict[str, Any]) -> Process:
         pid=int(told["pid"]),
         state=next((one for one in _STATES if one in states), idle),
         groups=groups,
-        stack=tuple(Frame(file, int(line), at) for file, line, at in _FRAME.findall(told["stack"])),
+        stack=_stack(told.get("stack", "")),
         ops=tuple(Op(*one) for one in told.get("ops", ())),
         stragglers=tuple(_straggler(one) for one in told["stragglers"]),
         slow_links=tuple(_slow_link(one) for one in told["slow_links"]),
         statistics=_statistics.parse(told["statistics"]) if "statistics" in told else None,
     )
+
+
+def _stack(text: str) -> tuple[Frame, ...]:
+    return tuple(Frame(file, int(line), at) for file, line, at in _FRAME.findall(text))
 
 
 def _straggler(told: dict[str, Any]) -> Straggler:
@@ -313,7 +317,7 @@ def take(
     Args:
         pid: only the job of this process, which may be stopped.
         timeout: seconds to wait for the answer of a process.
-        details: sum of WITH_OPS and WITH_STATISTICS, as in _dump.snapshot().
+        details: a sum of bits, as in _dump.snapshot().
 
     Raises:
         DumpError: there is no such process, it has no group, or nobody of its job answers.
@@ -355,30 +359,31 @@ def take(
     return found, problems
 
 
-def of_host(timeout: float, details: int = 0) -> list[tuple[int, str, Process | None]]:
+def of_host(timeout: float, details: int = 0) -> list[tuple[int, str, Process | DumpError]]:
     """Returns process id, context and state of each process of this user here, for root those of
-    all users. The state is None if the process does not answer, for one that it is stopped.
+    all users; instead of the state, the reason why it does not answer. The arguments are those of
+    _dump.snapshot()."""
 
-    Args:
-        timeout: seconds to wait for the answer of a process.
-        details: sum of WITH_OPS and WITH_STATISTICS, as in _dump.snapshot().
-    """
-
-    def state(pid: int, name: str) -> Process | None:
-        if _is_stopped(pid):
+    def state(pid: int, name: str) -> Process | DumpError | None:
+        try:
+            if os.getuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
+                return None
+            if _is_stopped(pid):
+                return DumpError(f"process {pid} is stopped")
+            return parse(_dump.snapshot(pid, name, timeout, details, whole_job=False)).processes[0]
+        except (_dump.OfAnotherUser, FileNotFoundError):
             return None
-        return parse(_dump.snapshot(pid, name, timeout, details, whole_job=False)).processes[0]
+        except DumpError as error:
+            return error
+        except Exception as error:  # any process can listen at such a name, and send anything
+            return DumpError(f"the state of process {pid} cannot be read: {error!r}")
 
-    out: list[tuple[int, str, Process | None]] = []
+    out = list[tuple[int, str, Process | DumpError]]()
     with ThreadPoolExecutor(_dump.AT_ONCE) as pool:
         asked = [(pid, name, pool.submit(state, pid, name)) for pid, name in _dump.find_all()]
     for pid, name, answer in asked:
-        try:
-            out.append((pid, _context_in(name), answer.result()))
-        except _dump.OfAnotherUser:
-            continue
-        except (DumpError, IndexError):
-            out.append((pid, _context_in(name), None))
+        if (found := answer.result()) is not None:
+            out.append((pid, _context_in(name), found))
     return out
 
 

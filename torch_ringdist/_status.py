@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_ringdist import _flight_recorder, _snapshot, _statistics
-from torch_ringdist._dump import WITH_OPS, WITH_STATISTICS, DumpError
+from torch_ringdist._dump import WITH_OPS, WITH_STACK, WITH_STATISTICS, DumpError
 from torch_ringdist._printable import escaped
 from torch_ringdist._snapshot import GroupState, Process, Snapshot
 from torch_ringdist._units import counted, table
@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--watch goes without --json, --flight-recorder and --statistics")
     if args.watch:
         return _watch(args.pid)
-    details = (WITH_OPS if folder else 0) | (WITH_STATISTICS if args.statistics else 0)
+    details = WITH_STACK
+    details |= (WITH_OPS if folder else 0) | (WITH_STATISTICS if args.statistics else 0)
     snapshots, problems = _snapshot.take(args.pid, details=details)
     if folder is not None:
         if len(snapshots) != 1:
@@ -108,7 +109,7 @@ def _watch(pid: int | None) -> None:
     with Live(auto_refresh=False, screen=True) as live:
         while True:
             try:
-                text = _text(*_snapshot.take(pid))
+                text = _text(*_snapshot.take(pid, details=WITH_STACK))
             except DumpError as error:
                 text = escaped(str(error))
             live.update(Text(f"{time.strftime('%X')}  Ctrl-C ends\n\n{text}"), refresh=True)

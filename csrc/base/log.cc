@@ -36,14 +36,19 @@ std::string time_text() {
   return out.data() + ("." + std::to_string(1000 + now.tv_nsec / 1'000'000).substr(1)) + "Z";
 }
 
+// A text is cut so that a pipe takes the whole line at once.
 std::string json_line(LogLevel level, std::string_view text) {
-  return JsonObject()
-      .add("time", time_text())
-      .add("host", host())
-      .add("pid", getpid())
-      .add("level", log_level_name(level))
-      .add("text", text)
-      .text();
+  for (size_t size = text.size();; size = size * 3 / 4) {
+    const std::string cut(text.substr(0, size));
+    std::string line = JsonObject()
+                           .add("time", time_text())
+                           .add("host", host())
+                           .add("pid", getpid())
+                           .add("level", log_level_name(level))
+                           .add("text", cut + (size < text.size() ? "..." : ""))
+                           .text();
+    if (line.size() < PIPE_BUF || size == 0) return line;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Log lines on stderr: "[ringdist HOST:PID] LEVEL: TEXT", or a JSON object with the members time
-// (UTC, RFC 3339), host, pid, level and text. Each line is one write(2), so that lines of several
-// ranks do not mix. A line is dropped if stderr cannot take it at once. Any thread.
+// (UTC, RFC 3339), host, pid, level and text, which is cut to fit into 4096 bytes. A line of up to
+// 4096 bytes is one write(2), so that lines of several ranks do not mix. A line is dropped if
+// stderr cannot take it at once. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ struct ControlDelegate {
   // Returns lines that describe the owner's current work, for a human.
   virtual std::string dump() = 0;
   // Returns the state of this process as JSON on one line, for a snapshot. `request` may have the
-  // bits kWithOps and kWithStatistics.
+  // bits kWithOps, kWithStatistics and kWithStack.
   virtual std::string snapshot(uint8_t request) = 0;
   // The next four functions serve the search for stragglers. An owner without ops needs none.
   // Returns a number that changes when this process calls ops. Takes no lock.

@@ -121,10 +121,12 @@ struct FloodRecord {
 
 // Bits of a request for a snapshot. kWholeJob includes the processes of all groups of the receiver.
 // With kWithOps each process adds its latest ops, and with kWithStatistics the statistics of its
-// ops and peers.
+// ops and peers. With kWithStack it adds the Python stack of its main thread, which gets a signal
+// for that.
 inline constexpr uint8_t kWholeJob = 1;
 inline constexpr uint8_t kWithOps = 2;
 inline constexpr uint8_t kWithStatistics = 8;
+inline constexpr uint8_t kWithStack = 16;
 // A bit of searches only: the answers are samples of calls, see ControlDelegate::sample_calls().
 inline constexpr uint8_t kCalls = 4;
 
@@ -139,7 +141,7 @@ struct SnapshotId {
 // Search for the processes of a snapshot.
 struct SnapshotSearch {
   SnapshotId id;
-  uint8_t request = 0;  // kWithOps and kWithStatistics, or kCalls
+  uint8_t request = 0;  // kWithOps, kWithStatistics and kWithStack, or kCalls
 
   std::vector<std::byte> frame() const;
   static std::optional<SnapshotSearch> decode(ConstBytes body);

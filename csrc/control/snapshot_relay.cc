@@ -14,7 +14,7 @@ namespace ringdist {
 namespace {
 
 constexpr size_t kMostClients = 8;
-constexpr uint8_t kDetails = kWithOps | kWithStatistics;
+constexpr uint8_t kDetails = kWithOps | kWithStatistics | kWithStack;
 constexpr Duration kSampleInterval = std::chrono::seconds(1);
 constexpr Duration kFast = Milliseconds(5);  // a state that is made in this time is made each time
 // A search is recognized for this time, longer than its copies can be on their way. Without that,
@@ -60,7 +60,8 @@ void SnapshotRelay::sample_calls(Duration paused, TimePoint now) {
   if (now - sampled_at_ < kSampleInterval) return;
   sampled_at_ = now;
   const uint64_t activity = owner_.activity();
-  if (activity == std::exchange(activity_, activity) || !compares_calls()) return;
+  if (activity == std::exchange(activity_, activity) || !compares_calls())
+    return owner_.on_calls_complete(now);  // without calls nothing stays named
   if (collections_.size() >= kMostClients ||
       std::ranges::any_of(collections_, [](const auto& one) { return !one.client; }))
     return;

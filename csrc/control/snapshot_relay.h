@@ -49,7 +49,8 @@ class SnapshotRelay {
         processes_(processes),
         owner_(owner) {}
 
-  // Starts a snapshot for a client. `request` has the bits kWholeJob, kWithOps and kWithStatistics.
+  // Starts a snapshot for a client. `request` has the bits kWholeJob, kWithOps,
+  // kWithStatistics and kWithStack.
   // The connection closes when the answer has been sent, or at once if there are too many clients.
   void begin(ControlConnection& client, uint8_t request, TimePoint now);
   // Collects samples of calls, which the owner gets, once a second at most. Has no effect if this

@@ -16,16 +16,17 @@ from test_statistics import OPERATIONS, PEER
 
 from torch_ringdist import _exporter, _snapshot
 from torch_ringdist.__main__ import main
+from torch_ringdist._dump import DumpError
 from torch_ringdist._snapshot import GroupState, Process, SlowLink, Straggler
 from torch_ringdist._statistics import Histogram, Statistics
 
-Found = list[tuple[int, str, Process | None]]
+Found = list[tuple[int, str, Process | DumpError]]
 
 LATE = Straggler("g", 2, 0.25, 0.03, "idle", "")
 SLOW = SlowLink("b", "10.0.0.2", "", "", 4e7, 1e8, 3, 0.001, "")
 
 
-def rank(number: int, **more: Any) -> tuple[int, str, Process | None]:
+def rank(number: int, **more: Any) -> tuple[int, str, Process | DumpError]:
     group = GroupState("g", number, "world", 4, "waits", age=3.5)
     process = Process(f"c{number}", "a", 100 + number, "waits", (group,), **more)
     return 100 + number, f"c{number}", process
@@ -96,18 +97,50 @@ def test_a_bucket_has_all_durations_up_to_its_end(host: Host):
     assert len(found) == 11
 
 
-def test_a_rank_that_is_stopped_keeps_its_labels(host: Host):
+def test_a_rank_that_does_not_answer(host: Host, capsys: pytest.CaptureFixture[str]):
     host.found = [rank(0), rank(1)]
     host.lines()
-    host.found[1] = (101, "c1", None)
-    assert host.value("up", rank="1", pid="101") == 0
+    host.found[1] = (101, "c1", DumpError("process 101 is stopped"))
+    assert host.value("up", rank="1", pid="101") == 0, "it keeps its labels"
     assert host.value("up", rank="0", pid="100") == 1
     assert host.value("waiting_seconds", rank="1", pid="101") is None
+    assert capsys.readouterr().err.count("process 101 is stopped") == 1
     host.found[0] = (100, "c0", Process("c0", "a", 100, "busy"))  # its progress thread hangs
-    assert host.value("up", rank="0", pid="100") == 1
-    host.found = [rank(0), (102, "c2", None)]  # one that ended, and one that never answered
+    assert host.value("up", rank="0", pid="100") == 0
+    assert host.value("waiting_seconds", rank="0", pid="100") is None
+    # One that ended, and one that has not answered since the exporter began.
+    host.found = [rank(0), (102, "c2", DumpError("no key"))]
     assert host.value("up", rank="1", pid="101") is None
-    assert host.value("up", rank="2", pid="102") is None
+    assert host.value("up", rank="", pid="102") == 0
+
+
+def test_a_counter_never_falls(host: Host):
+    waits = (2.000002, 2.000001, 1.0, 3.0)
+    found = []
+    for seconds in waits:
+        op = replace(OPERATIONS, wait=Histogram(seconds, (1,)), duration=Histogram(seconds, (1,)))
+        host.found = [rank(0, statistics=Statistics((op,)))]
+        pair = {"rank": "0", "pid": "100", "operation": "all_reduce", "codec": "int4"}
+        found.append(host.value("operation_wait_seconds_total", **pair))
+        assert host.value("operation_duration_seconds_sum", **pair) == found[-1]
+    assert found == [2.000002, 2.000002, 2.000002, 3.0]
+    host.found = []
+    host.lines()
+    host.found = [rank(0, statistics=Statistics((OPERATIONS,)))]
+    assert host.value("operation_wait_seconds_total", **pair) == OPERATIONS.wait.sum
+
+
+def test_the_rank_is_that_of_the_largest_group(host: Host):
+    groups = [GroupState(f"{i:016x}", i % 3, f"g{i}", 2 + i % 2) for i in range(9)]
+    for some in (groups, groups[::-1]):
+        host.found = [(7, "c", Process("c", "a", 7, "elsewhere", tuple(some)))]
+        assert host.value("up", rank=str(groups[7].rank), pid="7") == 1
+
+
+def test_texts_of_other_processes(host: Host):
+    peer = replace(PEER, where='a"\ud800\n\x1b')
+    host.found = [rank(0, statistics=Statistics((), (peer,)))]
+    assert any('peer="a\\"?\\n' in line for line in host.lines())
 
 
 def test_a_rank_has_at_most_300_series(host: Host):
@@ -156,10 +189,11 @@ def test_a_file_is_written_again_and_again(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     host.found = [rank(0)]
-    waits = []
+    waits, texts = [], []
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
+        texts.append((tmp_path / "ringdist.prom").read_text())
         host.found = [rank(0), rank(1)]
         if len(waits) == 2:
             raise KeyboardInterrupt
@@ -167,9 +201,8 @@ def test_a_file_is_written_again_and_again(
     monkeypatch.setattr(_exporter, "time", type("", (), {"sleep": staticmethod(sleep)}))
     assert main(["exporter", "--textfile", str(tmp_path), "--interval", "7"]) == 130
     assert waits == [7, 7]
-    [file] = tmp_path.iterdir()
-    assert file.name == "ringdist.prom"
-    assert file.read_text().count("ringdist_up{") == 2
+    assert texts[0].count("ringdist_up{") == 1 and texts[1].count("ringdist_up{") == 2
+    assert not list(tmp_path.iterdir()), "old values are not read on"
 
 
 def test_scrapes_at_the_same_time(host: Host):

@@ -61,6 +61,14 @@ def test_figures_of_all_ranks_come_from_one(pools):
     assert min(waits[0], waits[2]) > waits[1], "they wait for rank 1"
 
 
+def test_a_writer_that_cannot_be_remembered():
+    class Slots:
+        __slots__ = ()
+
+    with pytest.raises(TypeError, match="weak reference"):
+        torch_ringdist.log_to(Slots(), 7)
+
+
 def test_without_a_group_it_is_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_dump, "find_all", list)
     with pytest.raises(RuntimeError, match=r"ringdist: log_to: process \d+ has no ringdist group"):

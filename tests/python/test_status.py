@@ -247,7 +247,7 @@ FRAME = struct.Struct("<IB")
 
 def answer(*texts: str, last: int = 0x24) -> Callable[[socket.socket], None]:
     def serve_one(peer: socket.socket) -> None:
-        assert peer.recv(FRAME.size + 1, socket.MSG_WAITALL) == FRAME.pack(1, 0x22) + b"\x01"
+        assert peer.recv(FRAME.size + 1, socket.MSG_WAITALL) == FRAME.pack(1, 0x22) + b"\x11"
         for i, text in enumerate(texts):
             kind = last if i == len(texts) - 1 else 0x23
             peer.sendall(FRAME.pack(len(text), kind) + text.encode())
@@ -318,7 +318,7 @@ def test_watch_shows_it_anew(monkeypatch: pytest.MonkeyPatch, capsys):
     pytest.importorskip("rich", reason="--watch needs rich")
     texts, shown = iter(["first", "second"]), []
 
-    def take(pid: int | None) -> tuple[list[_snapshot.Snapshot], list[str]]:
+    def take(pid: int | None, details: int) -> tuple[list[_snapshot.Snapshot], list[str]]:
         if (text := next(texts, None)) is None:
             raise KeyboardInterrupt
         return [], [text]

@@ -351,7 +351,8 @@ std::string Context::snapshot(uint8_t request) {
   if (answered)
     for (const auto& [name, json] : *details) out.add_json(name, json);
   out.add_json("stragglers", stragglers_.json()).add_json("slow_links", slow_links_.json());
-  return out.add("stack", main_thread_stack(kStackTime)).text();
+  if ((request & kWithStack) != 0) out.add("stack", main_thread_stack(kStackTime));
+  return out.text();
 }
 
 }  // namespace ringdist

@@ -136,11 +136,11 @@ class Context final : private ControlDelegate, private DispatcherDelegate {
 
   // Returns the state of all groups for a log. Waits up to 300 ms for the progress engine.
   std::string dump() override;
-  // Returns the state of this process as JSON: host, pid, context, groups and stack. The groups are
-  // those of Dispatcher::snapshot(), or null if the progress engine did not answer. With kWithOps
-  // it also has ops, as OpLog::json(), and with kWithStatistics statistics, as
-  // Dispatcher::statistics(). Waits up to 150 ms for the progress engine, and up to 100 ms for the
-  // main thread.
+  // Returns the state of this process as JSON: host, pid, context and groups. The groups are those
+  // of Dispatcher::snapshot(), or null if the progress engine did not answer. With kWithOps it also
+  // has ops, as OpLog::json(), and with kWithStatistics statistics, as Dispatcher::statistics().
+  // With kWithStack it has the Python stack of the main thread. Waits up to 150 ms for the progress
+  // engine, and up to 100 ms for the main thread.
   std::string snapshot(uint8_t request) override;
   // Implement ControlDelegate. The first waits up to 50 ms for the progress engine.
   std::string sample_calls(Duration paused) override;

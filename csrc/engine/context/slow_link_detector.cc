@@ -84,9 +84,17 @@ std::optional<SlowLinkDetector::SlowLink> SlowLinkDetector::find() const {
   const auto end_at = [this](const std::string& address) {
     return End{hosts_.at(address), address};
   };
-  const bool is_host = common.size() == 1;
-  out.from = end_at(is_host ? *common.begin() : all[0].edge->first);
-  if (!is_host) out.to = end_at(all[0].edge->second);
+  if (common.size() == 1) {
+    out.from = end_at(*common.begin());
+    return out;
+  }
+  // If it is slow both ways, either direction may be the slowest one in a window.
+  const Edge reverse{all[0].edge->second, all[0].edge->first};
+  const bool both_ways = std::any_of(all.begin(), all.begin() + static_cast<ptrdiff_t>(slow),
+                                     [&](const Rate& one) { return *one.edge == reverse; });
+  const Edge& edge = both_ways ? std::min(*all[0].edge, reverse) : *all[0].edge;
+  out.from = end_at(edge.first);
+  out.to = end_at(edge.second);
   return out;
 }
 

@@ -378,10 +378,15 @@ std::string Dispatcher::statistics() const {
 std::string Dispatcher::snapshot() const {
   check_locked();
   std::vector<std::string> out;
-  size_t idle = 0;
+  std::vector<std::pair<int, GroupSlot*>> idle;  // with their sizes
   for (const auto& slot : slots_)
-    if (slot->status().rank != GroupStatus::kIdle || ++idle <= kMostIdleInSnapshot)
+    if (slot->status().rank == GroupStatus::kIdle)
+      idle.emplace_back(slot->size(), slot.get());
+    else
       out.push_back(slot->snapshot());
+  std::ranges::sort(idle, std::greater());
+  if (idle.size() > kMostIdleInSnapshot) idle.resize(kMostIdleInSnapshot);
+  for (const auto& [size, slot] : idle) out.push_back(slot->snapshot());
   return json_array(out);
 }
 

@@ -77,7 +77,10 @@ TEST(Log, ALineNamesHostAndProcess) {
             std::string("[ringdist ") + host.data() + ":" + pid + "] warn: it is late\n");
   set_log_json(true);
   const std::string line = logged(LogLevel::kError, "a \"b\"\nc");
+  const std::string cut = logged(LogLevel::kError, std::string(2 * kPage, '\n'));
   set_log_json(false);
+  EXPECT_LE(cut.size(), kPage);
+  EXPECT_TRUE(cut.ends_with("\\u000a...\"}\n")) << cut;
   EXPECT_EQ(line.find(R"({"time":"20)"), 0u) << line;
   EXPECT_EQ(line.substr(line.find(R"(Z",)")),
             std::string(R"(Z","host":")") + host.data() + R"(","pid":)" + pid +
