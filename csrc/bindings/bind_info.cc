@@ -2,6 +2,7 @@
 #include <torch/headeronly/version.h>
 
 #include <string>
+#include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 
 #include "algorithm/schedule.h"
 #include "base/config.h"
@@ -178,9 +179,8 @@ py::dict stats() {
   return out;
 }
 
-// Returns a description of all groups and their open ops, for debugging.
+// Returns a description of all groups and their open ops, for debugging. Call it without the GIL.
 std::string dump() {
-  py::gil_scoped_release release;
   auto context = existing_process_context();
   return context ? context->dump() : "ringdist: no group has been created in this process\n";
 }
@@ -228,10 +228,16 @@ void bind_info(py::module_& module) {
   module.def("cuda_devices", &cuda_devices);
   module.def("options", &options);
   module.def("stats", &stats);
-  module.def("dump", &dump);
   using Release = py::call_guard<py::gil_scoped_release>;
   module.def("report_of", &report_of, py::arg("name"), py::arg("files"), py::arg("kind"),
              py::arg("body"), py::arg("limit"));
+  module.def("dump", &dump, Release());
+  // The server of torch.distributed.debug, and other clients of a c10d WorkerServer, request it by
+  // this name.
+  c10d::control_plane::registerHandler("ringdist_dump", [](const auto&, auto& response) {
+    response.setContent(dump(), "text/plain");
+    response.setStatus(200);
+  });
   module.def("enable_main_thread_stack", &enable_stack);
   module.def("start_trace", &start_trace, py::arg("path"), py::arg("rank"), py::arg("name"),
              Release());

@@ -3,6 +3,10 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "torch/base/devices.h"
@@ -86,6 +90,51 @@ std::string_view collective_title(const Call& call) {
   const std::string_view title = call.title;
   return title.substr(title.find(':') + 1);
 }
+
+// Describes a call to the profilers of this thread while the call is submitted, so that traces have
+// its group, sizes, dtype and number ("record_param_comms", as for c10d's own backends).
+class ProfiledCall {
+ public:
+  ProfiledCall(const Call& call, const Communicator& group)
+      : info_(c10::DebugInfoKind::PARAM_COMMS_INFO, describe(call, group)) {
+    if (record_.isActive()) record_.before(at::kParamCommsCallName);
+  }
+
+ private:
+  static std::shared_ptr<torch::ParamCommsDebugInfo> describe(const Call& call,
+                                                              const Communicator& group) {
+    const OpRequest& request = call.request;
+    const std::vector<int>& ranks = group.members();
+    const int stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
+    bool even = stride > 0;
+    for (size_t i = 1; i < ranks.size(); ++i) even = even && ranks[i] - ranks[i - 1] == stride;
+    const Buffer& input = traits_of(request.kind).in_place ? request.output : request.input;
+    auto out =
+        make(call.async, std::make_tuple(group.name(), std::string()), group.rank(),
+             std::string(collective_title(call)), input.count(), request.output.count(),
+             call.memory.empty() ? at::kByte : call.memory[0].scalar_type(), request.input_parts,
+             request.output_parts, ranks.empty() ? 0 : ranks[0], even ? stride : 0, group.size());
+    const bool is_message = request.envelope.has_value();
+    const auto next = static_cast<int64_t>(group.sequence_number()) + (is_message ? 0 : 1);
+    [&](auto& info) {  // torch 2.13 and newer
+      if constexpr (requires { info.setSequenceInfo(next, is_message); })
+        info.setSequenceInfo(next, is_message);
+    }(*out);
+    return out;
+  }
+
+  // Leaves out `async` for torch below 2.13.
+  template <typename Info = torch::ParamCommsDebugInfo, typename... Args>
+  static std::shared_ptr<Info> make(bool async, Args&&... args) {
+    if constexpr (std::is_constructible_v<Info, Args..., bool>)
+      return std::make_shared<Info>(std::forward<Args>(args)..., async);
+    else
+      return std::make_shared<Info>(std::forward<Args>(args)...);
+  }
+
+  const c10::DebugInfoGuard info_;  // before `record_`, which reads it
+  at::RecordFunction record_{at::RecordScope::FUNCTION};
+};
 
 }  // namespace
 
@@ -216,6 +265,10 @@ WorkPtr CallSubmitter::submit(Call call) {
                                                     ": the peer is this rank, " +
                                                     "and the tensor is on " + device->str() +
                                                     "; send to oneself needs the CPU"));
+  const bool profiled = is_profiled();
+  const std::string coded = profiled ? coded_title(call) : std::string();
+  std::optional<ProfiledCall> described;
+  if (profiled) described.emplace(call, *communicator_);
   call.request.keep_alive = std::make_shared<Tensors>(std::move(call.memory));
   // On a device, results are copied to the caller's tensors on a stream, and no thread waits for
   // them.
@@ -227,8 +280,6 @@ WorkPtr CallSubmitter::submit(Call call) {
     };
   call.request.output_staged = settles;
   if (device) call.request.device_stream = place_on(*device);
-  const bool profiled = is_profiled();
-  const std::string coded = profiled ? coded_title(call) : std::string();
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
   // If the group has failed, its hooks run before the call throws.
   if (op.error()) communicator_->run_failure_hooks();

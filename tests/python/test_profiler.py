@@ -1,13 +1,19 @@
-"""Every operation leaves one record named "ringdist:<operation>" in a profile."""
+"""PyTorch's tools: records of operations in profiles and traces, and the debug server."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 import torch
 import torch.distributed as dist
 from support.calls import OPERATIONS, Call
+from support.rank import new_group
+from torch._C._distributed_c10d import _WorkerServer
 
 import torch_ringdist
 
@@ -74,3 +80,52 @@ def test_a_record_shows_the_codec(pools):
     wanted = [f"ringdist:{record}" for record in (*records, "all_reduce")]
     for found in pools(2).run(_codecs):
         assert sorted(found) == sorted(wanted)
+
+
+def _served() -> str:
+    server = _WorkerServer("127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{server.port}/handler/ringdist_dump"
+        with urlopen(Request(url, method="POST"), timeout=20) as answer:
+            return answer.read().decode()
+    finally:
+        server.shutdown()
+
+
+def test_torchs_debug_server_has_the_state(pools):
+    for text in pools(2).run(_served):
+        assert text.startswith("ringdist: process ") and "group" in text
+
+
+def _described(folder: str) -> list[dict[str, Any]]:
+    world, rank = dist.get_world_size(), dist.get_rank()
+    group = new_group()
+    trace = Path(folder) / f"{rank}.json"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(torch.ones(1000, dtype=torch.bfloat16), group=group)
+        dist.all_gather_into_tensor(torch.ones(world * 3), torch.ones(3), group=group)
+        dist.barrier(group=group)
+    profile.export_chrome_trace(str(trace))
+    name = group.group_name
+    dist.all_reduce(torch.ones(2), group=group)  # nothing is recorded
+    dist.destroy_process_group(group)
+    events = [
+        one["args"]
+        for one in json.loads(trace.read_text())["traceEvents"]
+        if one.get("name") == "record_param_comms"
+    ]
+    assert all(one["Process Group Name"] == name for one in events), events
+    return events
+
+
+def test_traces_have_group_sizes_and_numbers(pools, tmp_path: Path):
+    for rank, events in enumerate(pools(2).run(_described, str(tmp_path))):
+        reduce, gather, barrier = events
+        assert reduce["Collective name"] == "all_reduce" and reduce["dtype"] == "BFloat16"
+        assert reduce["In msg nelems"] == reduce["Out msg nelems"] == 1000
+        assert reduce["Group size"] == 2 and reduce["Rank"] == rank
+        assert gather["Collective name"] == "all_gather_into_tensor"
+        assert (gather["In msg nelems"], gather["Out msg nelems"]) == (3, 6)
+        assert barrier["Collective name"] == "barrier"
+        numbers = [one["Seq"] for one in events if "Seq" in one]  # torch 2.13 and newer
+        assert numbers in ([1, 2, 3], [])
