@@ -249,8 +249,9 @@ def check(job: Job, hosts: Sequence[Host], planned: int, route_target: str = "")
             report.findings.append(_silent(host.name, error))
     for host, _ in alive:
         others = [route_target] if route_target else [one for one in names if one != host.name]
+        others = [one.rpartition("@")[2] for one in (*others, host.name)]
         about = {"ranks": job.ranks, "hosts": planned, "store": job.store}
-        host.send({"examine": {**about, "route_target": [*others, host.name][0]}})
+        host.send({"examine": {**about, "route_target": others[0]}})
     for host, offset in alive:
         try:
             answer = host.receive()
@@ -301,7 +302,7 @@ def _probe_all(job: Job, hosts: Sequence[_Reached], report: Report) -> None:
     failed = set[str]()
     for distance in range(1, len(hosts)):
         pairs = [(one, hosts[(i + distance) % len(hosts)]) for i, one in enumerate(hosts)]
-        pairs = [(one, to) for one, to in pairs if to.address and one.name not in failed]
+        pairs = [(one, to) for one, to in pairs if to.address and not {one.name, to.name} & failed]
         for begun in [[pair] for pair in pairs] if job.measures else [pairs]:
             for source, target in begun:
                 ends = [{**end, "address": target.address} for end in target.ends]

@@ -184,7 +184,10 @@ def _ports(ranks: int) -> Iterator[Finding]:
     for variable, text in transport_ports():
         first, _, last = text.partition("-")
         count = int(last or first or 0) - int(first or 0) + 1
-        if text and count < ranks:
+        if text and (count < 1 or int(last or first) > 65535):
+            problem = f"{variable}={text} is no range of ports"
+            yield Finding("ports", problem, f"name one, as {variable}=47000-47999")
+        elif text and count < ranks:
             yield Finding(
                 "ports",
                 f"{variable}={text} has {counted(count, 'port')}, and each of "

@@ -74,6 +74,8 @@ def _listen(variable: str, ports: str) -> socket.socket:
     for port in range(int(first or 0), int(last or first or 0) + 1):
         try:
             return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+        except OverflowError:  # there is no such port
+            break
         except OSError as error:
             problem = error
     raise OSError(problem.errno, f"{variable}={ports}: {os.strerror(problem.errno or 0)}")

@@ -220,7 +220,8 @@ class StoreHost:
         return object_of(answer.decode(errors="replace"))
 
     def end(self) -> None:
-        self._store.set(_key(self._rank, self._count + 1, "command"), "")
+        with contextlib.suppress(RuntimeError):  # the store has ended
+            self._store.set(_key(self._rank, self._count + 1, "command"), "")
 
 
 def _key(rank: int, count: int, what: str) -> str:

@@ -366,10 +366,9 @@ def of_host(timeout: float, details: int = 0) -> list[tuple[int, str, Process | 
 
     def state(pid: int, name: str) -> Process | DumpError | None:
         try:
-            if os.getuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
-                return None
             if _is_stopped(pid):
-                return DumpError(f"process {pid} is stopped")
+                ours = os.getuid() in (0, os.stat(f"/proc/{pid}").st_uid)
+                return DumpError(f"process {pid} is stopped") if ours else None
             return parse(_dump.snapshot(pid, name, timeout, details, whole_job=False)).processes[0]
         except (_dump.OfAnotherUser, FileNotFoundError):
             return None

@@ -60,8 +60,7 @@ void SnapshotRelay::sample_calls(Duration paused, TimePoint now) {
   if (now - sampled_at_ < kSampleInterval) return;
   sampled_at_ = now;
   const uint64_t activity = owner_.activity();
-  if (activity == std::exchange(activity_, activity) || !compares_calls())
-    return owner_.on_calls_complete(now);  // without calls nothing stays named
+  if (activity == std::exchange(activity_, activity) || !compares_calls()) return;
   if (collections_.size() >= kMostClients ||
       std::ranges::any_of(collections_, [](const auto& one) { return !one.client; }))
     return;

@@ -189,10 +189,10 @@ void Communicator::drop() {
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::duplicate(
-    const std::string& suffix, std::shared_ptr<GroupService> service) {
-  auto options = options_.named(name() + suffix, timeout(), std::move(service));
-  // Ranks may create duplicates in any order, except those of one suffix. A failed attempt uses no
-  // number.
+    const std::string& suffix, const std::shared_ptr<GroupService>& service) {
+  auto options = options_.named(name() + suffix, timeout(), service);
+  if (!service) options.config.nan_check = 0;  // its ops are none of the user's
+  // Only duplicates of one suffix need an order. A failed attempt uses no number.
   std::lock_guard one_at_a_time(making_);
   uint64_t& number = duplicates_made_[suffix];
   auto formation =

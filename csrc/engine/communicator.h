@@ -125,8 +125,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Creates a group of the same ranks with its own order of ops. It ends when this group does. All
   // ranks have to make the same calls for a suffix, in the same order. `service` is null on all
   // ranks, or lives in the new group on all ranks.
-  Result<std::shared_ptr<Communicator>> duplicate(const std::string& suffix,
-                                                  std::shared_ptr<GroupService> service = nullptr);
+  Result<std::shared_ptr<Communicator>> duplicate(
+      const std::string& suffix, const std::shared_ptr<GroupService>& service = nullptr);
 
   // Creates a group of some of these ranks, with the same options. `store` is used by those ranks
   // only. Returns null if this rank is not one of `ranks`, which have to make the same call.
@@ -305,6 +305,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   Result<std::shared_ptr<Op>> enqueue(OpRequest&& request, bool will_wait);
   // Returns an error, with which the group fails, if a value that the op reads here is NaN.
   Error check_nan(const OpRequest& request) {
+    if (Error error = refusal()) return error;
     const auto found = find_nan_read(request, rank(), next_number_.load());
     return found ? fail_for_nan(*found) : Error();
   }

@@ -281,6 +281,7 @@ WorkPtr CallSubmitter::submit(Call call) {
   call.request.output_staged = settles;
   if (device) call.request.device_stream = place_on(*device);
   auto op = communicator_->submit(std::move(call.request), /*will_wait=*/!call.async);
+  described.reset();  // before hooks, which may end a profile
   // If the group has failed, its hooks run before the call throws.
   if (op.error()) communicator_->run_failure_hooks();
   throw_if(op.error());

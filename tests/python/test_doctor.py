@@ -166,6 +166,8 @@ def test_ranks_listen_at_the_selected_interface(monkeypatch: pytest.MonkeyPatch)
     [
         ("RINGDIST_TRANSPORT", "shm", 2, "transport", "has none that connects hosts"),
         ("RINGDIST_PORT", "47000-47002", 1, "ports", "RINGDIST_PORT=47000-47002 has 3 ports"),
+        ("UCX_TCP_PORT_RANGE", "65530-65600", 1, "ports", "is no range of ports"),
+        ("UCX_TCP_PORT_RANGE", "48000-47000", 1, "ports", "is no range of ports"),
         ("UCX_TCP_PORT_RANGE", "48000", 1, "ports", "UCX_TCP_PORT_RANGE=48000 has 1 port,"),
         ("RINGDIST_KEY_FILE", "/nonexistent", 1, "key", "/nonexistent cannot be read"),
     ],

@@ -144,7 +144,23 @@ def test_one_that_ends_meanwhile_is_named_once():
     hosts[1].receive = die  # type: ignore[method-assign]
     report = check(JOB, hosts, 4)
     assert [one.host for one in report.findings] == ["b"]
-    assert len(report.links) == 9
+    assert len(report.links) == 7, "it is left out of later rounds"
+
+
+def test_routes_lead_to_hosts_and_not_to_users():
+    hosts = [FakeHost(facts_of(name), port) for port, name in enumerate(("me@a", "me@b"))]
+    targets = []
+    for one in hosts:
+        receive = one.receive
+
+        def record(one: FakeHost = one, receive: Any = receive) -> dict[str, Any]:
+            if "examine" in one.command:
+                targets.append(one.command["examine"]["route_target"])
+            return receive()
+
+        one.receive = record  # type: ignore[method-assign]
+    assert not check(JOB, hosts, 2).fails
+    assert targets == ["b", "a"]
 
 
 def test_links_are_listed():

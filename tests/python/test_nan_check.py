@@ -141,6 +141,34 @@ def _backward(codec: str) -> str:
     return error.text
 
 
+def _infinite_backward() -> None:
+    group = _checked()
+    ddp = DistributedDataParallel(torch.nn.Linear(64, 64), process_group=group)
+    torch_ringdist.ddp.compress(ddp, "powersgd:2")
+    for scale in (1.0, float("inf") if dist.get_rank() == FAULTY else 1.0):
+        (ddp(torch.ones(4, 64)).sum() * scale).backward()
+    dist.destroy_process_group(group)
+
+
+def test_factors_of_an_infinite_gradient_are_not_checked(pools):
+    """GradScaler expects infinities, from which PowerSGD makes NaN by itself."""
+    pools(2).run(_infinite_backward)
+
+
+def _after_a_failure() -> str:
+    group = _checked()
+    data = torch.full((3,), NAN if dist.get_rank() == FAULTY else 1.0)
+    assert caught(dist.all_reduce, torch.ones(2 + dist.get_rank()), group=group)
+    error = caught(dist.all_reduce, data, group=group)
+    assert error is not None
+    return error.text
+
+
+def test_the_first_cause_is_kept(pools):
+    for text in pools(2).run(_after_a_failure):
+        assert "has failed and cannot be used" in text and "NaN" not in text, text
+
+
 @pytest.mark.parametrize("codec", ["int4", "powersgd:2"])
 def test_a_gradient_is_named_by_its_parameter(pools, codec: str):
     for text in pools(2).run(_backward, codec):
