@@ -15,7 +15,7 @@ from torch_ringdist._statistics import Statistics
 
 
 class Writer(Protocol):
-    """The method that log_to() needs of a torch.utils.tensorboard.SummaryWriter."""
+    """The method that both functions log_to() need of a torch.utils.tensorboard.SummaryWriter."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None) -> Any: ...
 

@@ -10,12 +10,13 @@ docs/how-to/choose-a-codec.md describes which codec to choose, and when not to c
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_ringdist import _native
 from torch_ringdist._compress import CompressState, compress_hook
+from torch_ringdist._log_to import Writer
 from torch_ringdist._settings import Settings, takes
 
 Compression = CompressState
@@ -68,12 +69,6 @@ def _has_hook(hook: Any, state: Any) -> str:
         "DistributedDataParallel(model.module), and give it what the old one owes: "
         "load_state_dict(old.state_dict(local=True))"
     )
-
-
-class Writer(Protocol):
-    """The methods that log_to() needs of a torch.utils.tensorboard.SummaryWriter."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None) -> Any: ...
 
 
 def log_to(writer: Writer, handle: Compression, step: int | None = None) -> None:
